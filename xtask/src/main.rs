@@ -1,0 +1,2 @@
+//! Project tasks: ci, tidy, interop, sim, bench.
+fn main() {}
