@@ -1,0 +1,76 @@
+//! What an array is started from: the outcome of assembly.
+
+use std::sync::Arc;
+
+use raidus_format::bitmap::Bitmap;
+use raidus_layout::Geometry;
+use raidus_units::{Nanos, Sector, Sectors};
+
+use crate::io::MemAddr;
+use crate::map::MemberMap;
+
+/// An array that has been decided on: every superblock read and judged, nothing written yet.
+#[derive(Clone, Debug)]
+pub struct ArrayConfig {
+    /// The mapping.
+    pub geometry: Geometry,
+    /// The first member map.
+    pub map: Arc<MemberMap>,
+    /// Superblock and places of metadata per member, by member id. `None` for members that must not be written (faulty ones).
+    pub members: Vec<MemberSetup>,
+    /// The write-intent bitmap as loaded (bits that need a resync set), if the array has one.
+    pub bitmap: Option<Bitmap>,
+    /// Size of a lease region: the bitmap chunk, or 64 MiB.
+    pub region: Sectors,
+    /// Settings.
+    pub tunables: Tunables,
+    /// Wall clock seconds at `Nanos(0)`, for utime.
+    pub epoch_seconds: u64,
+}
+
+/// A member's metadata as read.
+#[derive(Clone, Debug)]
+pub struct MemberSetup {
+    /// Its superblock, as it will be updated and written back.
+    pub superblock: raidus_format::Superblock,
+    /// Device sector of the superblock.
+    pub super_sector: Sector,
+}
+
+/// Settings of a running array, md's names where md has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunables {
+    /// Number of shards.
+    pub shards: u16,
+    /// Idle time after which a dirty array is marked clean (md: 200 ms).
+    pub safe_mode_delay: Nanos,
+    /// Longest piece of a chunk that is worked on at once.
+    pub segment_max: Sectors,
+    /// Scratch memory of a shard, in bytes.
+    pub scratch_bytes: u64,
+    /// Requests a shard works on at once; the others wait in arrival order.
+    pub requests_max: usize,
+}
+
+impl Default for Tunables {
+    fn default() -> Tunables {
+        Tunables {
+            shards: 1,
+            safe_mode_delay: Nanos::from_millis(200),
+            segment_max: Sectors(512),
+            scratch_bytes: 32 << 20,
+            requests_max: 1024,
+        }
+    }
+}
+
+/// Scratch memory a driver gives a shard: contiguous, aligned to 4096 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    /// Start.
+    pub base: MemAddr,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// `Tunables::segment_max` of zeroes that nobody writes.
+    pub zeroes: MemAddr,
+}

@@ -1,0 +1,1 @@
+//! Control: the one owner of superblocks, events, bitmap, member map and flush rounds.

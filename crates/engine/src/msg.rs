@@ -1,0 +1,154 @@
+//! How the state machines of one array talk.
+//!
+//! Shards ask Control for write leases, report failed members and pass flushes on; Control grants, revokes, publishes the
+//! member map. Shards hand work to each other where a zone has an owner (parity levels).
+
+use std::sync::Arc;
+
+use raidus_units::{MemberId, Sectors};
+
+use crate::io::{MemAddr, RequestError};
+use crate::map::MemberMap;
+
+/// A shard's number, 0 … shards − 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u16);
+
+/// A state machine of the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    /// The one Control.
+    Control,
+    /// A shard.
+    Shard(ShardId),
+}
+
+/// The unit of write leases: a bitmap chunk, or 64 MiB where there is no bitmap. Counted in component addresses, for raid10 in
+/// array addresses (as md's bitmap).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region(pub u64);
+
+/// Everything one state machine says to another.
+///
+/// # Leases
+/// A shard may write in a region only while it holds that region's lease. Holding means: the array's dirty mark and the
+/// region's bitmap bit are durable on every member in use. Several shards may hold the same region. A shard gives a lease
+/// back when told to (`LeaseRevoke`, after its writes there have ended) or on its own when idle.
+///
+/// # Failures
+/// A shard whose member write failed says `MemberFailed` and keeps the request open. Control publishes a map without the
+/// member (`Map`), each shard says `MapApplied` once it plans by it, and when the failure is durable on the survivors *and*
+/// every shard has applied the map, Control says `MapDurable`: only then the request is acknowledged. If the member is the
+/// last that holds the data, Control answers `FailureRefused`, and the request ends in an error.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Shard → Control: these regions' leases, please.
+    LeaseWant(Vec<Region>),
+    /// Shard → Control: given back; no write of this shard is under way there.
+    LeaseReturned(Vec<Region>),
+    /// Shard → Control: a write (or flush) on this member failed.
+    MemberFailed {
+        /// The member.
+        member: MemberId,
+        /// The epoch of the map the write was planned by.
+        epoch: u64,
+    },
+    /// Shard → Control: this map (and everything before it) is in force here.
+    MapApplied {
+        /// The map's epoch.
+        epoch: u64,
+    },
+    /// Shard → Control: a client wants a flush.
+    Flush {
+        /// Comes back in `FlushDone`.
+        token: u64,
+    },
+    /// Shard → Control: no request is under way and no lease held; answer to `Drain`.
+    Drained,
+
+    /// Control → Shard: these leases are yours.
+    LeaseGranted(Vec<Region>),
+    /// Control → Shard: leases that cannot be had (the array is broken or read-only): fail what waits for them.
+    LeaseRefused {
+        /// The regions asked for.
+        regions: Vec<Region>,
+        /// What to answer.
+        error: RequestError,
+    },
+    /// Control → Shard: give these back as soon as the writes under way there end.
+    LeaseRevoke(Vec<Region>),
+    /// Control → Shard: plan by this map from now on, and say `MapApplied`.
+    Map(Arc<MemberMap>),
+    /// Control → Shard: the map of this epoch is durable and in force everywhere.
+    MapDurable {
+        /// The map's epoch.
+        epoch: u64,
+    },
+    /// Control → Shard: this member holds the last good copy and stays; the write that failed on it failed.
+    FailureRefused {
+        /// The member.
+        member: MemberId,
+        /// The newest epoch.
+        epoch: u64,
+    },
+    /// Control → Shard: the flush ended.
+    FlushDone {
+        /// As in `Flush`.
+        token: u64,
+        /// How it ended.
+        result: Result<(), RequestError>,
+    },
+    /// Control → Shard: finish what is under way, give all leases back, say `Drained`; refuse new requests from now on.
+    Drain,
+
+    /// Shard → owner shard: do this piece of a stripe.
+    Stripe(StripeJob),
+    /// Owner shard → shard: that piece ended.
+    StripeDone {
+        /// As in the job.
+        job: u64,
+        /// How it ended.
+        result: Result<(), RequestError>,
+    },
+}
+
+/// A piece of one stripe for the shard that owns its zone: the sectors `lo..hi` of each of `disks` consecutive data chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeJob {
+    /// The sender's name for it.
+    pub job: u64,
+    /// What to do.
+    pub kind: StripeKind,
+    /// Stripe number.
+    pub row: u64,
+    /// First sector in the chunk.
+    pub lo: Sectors,
+    /// End in the chunk.
+    pub hi: Sectors,
+    /// First data chunk of the row (data index, not slot).
+    pub first: u16,
+    /// How many data chunks.
+    pub disks: u16,
+    /// Memory of sector `lo` of data chunk `first`; that of the next data chunk is one chunk further.
+    pub buf: MemAddr,
+}
+
+/// What a [`StripeJob`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripeKind {
+    /// Read data that has to be reconstructed.
+    Read,
+    /// Write data with its parity.
+    Write {
+        /// Durable before done.
+        fua: bool,
+    },
+    /// Write zeroes with their parity.
+    Zero {
+        /// Durable before done.
+        fua: bool,
+        /// May give the space back.
+        unmap: bool,
+    },
+}
+

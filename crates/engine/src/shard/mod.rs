@@ -1,0 +1,1 @@
+//! A shard: carries requests from arrival to reply.
