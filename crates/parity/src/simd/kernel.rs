@@ -1,0 +1,311 @@
+//! The kernels, over any [`Vector`].
+//!
+//! Each walks the blocks once, a few registers at a time: first in runs of several registers (whole cache lines, so that
+//! every line is read once and written once), then single registers, then words, then bytes. At every step all inputs are
+//! read before any output is written; that is what makes exact in-place use right.
+
+use super::{Parities, RecoveryArgs, Vector};
+use crate::gf;
+use crate::raw::{Combination, Delta, Term};
+
+/// Runs a step over the offsets of a block: by `$many` registers, one register, words, bytes.
+macro_rules! sweep {
+    ($vector:ident, $many:literal, $len:expr, |$at:ident| $step:ident::<_, _ $(, $generic:tt)*>($($arg:expr),*)) => {{
+        let len: usize = $len;
+        let mut $at = 0;
+        while len - $at >= $many * $vector::BYTES {
+            $step::<$vector, $many $(, $generic)*>($($arg),*);
+            $at += $many * $vector::BYTES;
+        }
+        while len - $at >= $vector::BYTES {
+            $step::<$vector, 1 $(, $generic)*>($($arg),*);
+            $at += $vector::BYTES;
+        }
+        while len - $at >= u64::BYTES {
+            $step::<u64, 1 $(, $generic)*>($($arg),*);
+            $at += u64::BYTES;
+        }
+        while $at < len {
+            $step::<u8, 1 $(, $generic)*>($($arg),*);
+            $at += 1;
+        }
+    }};
+}
+
+/// `dst` = sum of `srcs` (at least one).
+#[inline(always)]
+pub(crate) unsafe fn xor<V: Vector>(dst: *mut u8, srcs: &[*const u8], len: usize) {
+    // SAFETY: every step stays below `len`, within blocks that the caller vouches for.
+    unsafe { sweep!(V, 4, len, |at| xor_step::<_, _>(dst, srcs, at)) }
+}
+
+#[inline(always)]
+unsafe fn xor_step<V: Vector, const N: usize>(dst: *mut u8, srcs: &[*const u8], at: usize) {
+    // SAFETY: the caller keeps `at` + N registers within every block.
+    unsafe {
+        let (first, rest) = srcs.split_first().unwrap_unchecked();
+        let mut sum = load::<V, N>(*first, at);
+        let mut pairs = rest.chunks_exact(2);
+        for pair in pairs.by_ref() {
+            let (a, b) = (load::<V, N>(pair[0], at), load::<V, N>(pair[1], at));
+            for i in 0..N {
+                sum[i] = sum[i].xor3(a[i], b[i]);
+            }
+        }
+        for src in pairs.remainder() {
+            add::<V, N>(&mut sum, &load::<V, N>(*src, at));
+        }
+        store::<V, N>(&sum, dst, at);
+    }
+}
+
+/// P and Q of `data` (at least one block, exponents ascending); at least one of them wanted.
+#[inline(always)]
+pub(crate) unsafe fn pq<V: Vector>(out: Parities, data: &[Term], len: usize) {
+    // SAFETY: as in `xor`.
+    unsafe {
+        match out {
+            Parities { p: Some(p), q: Some(q) } => sweep!(V, 4, len, |at| pq_step::<_, _>(p, q, data, at)),
+            Parities { p: None, q: Some(q) } => sweep!(V, 4, len, |at| q_step::<_, _>(q, data, at)),
+            Parities { p: Some(p), q: None } => sweep!(V, 4, len, |at| p_step::<_, _>(p, data, at)),
+            Parities { p: None, q: None } => {}
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn pq_step<V: Vector, const N: usize>(p: *mut u8, q: *mut u8, data: &[Term], at: usize) {
+    // SAFETY: as in `xor_step`.
+    unsafe {
+        let (p_sum, q_sum) = horner::<V, N, true, true>(data, at);
+        store::<V, N>(&p_sum, p, at);
+        store::<V, N>(&q_sum, q, at);
+    }
+}
+
+#[inline(always)]
+unsafe fn q_step<V: Vector, const N: usize>(q: *mut u8, data: &[Term], at: usize) {
+    // SAFETY: as in `xor_step`.
+    unsafe { store::<V, N>(&horner::<V, N, false, true>(data, at).1, q, at) }
+}
+
+#[inline(always)]
+unsafe fn p_step<V: Vector, const N: usize>(p: *mut u8, data: &[Term], at: usize) {
+    // SAFETY: as in `xor_step`.
+    unsafe { store::<V, N>(&horner::<V, N, true, false>(data, at).0, p, at) }
+}
+
+/// Σ D_k and Σ gᵏ·D_k. The second by Horner's rule from the highest exponent down: a doubling per step of the exponent
+/// instead of a multiplication per block.
+#[inline(always)]
+unsafe fn horner<V: Vector, const N: usize, const P: bool, const Q: bool>(
+    data: &[Term],
+    at: usize,
+) -> ([V; N], [V; N]) {
+    // SAFETY: as in `xor_step`.
+    unsafe {
+        let Some((&(top, mut above), rest)) = data.split_last() else {
+            return ([V::zero(); N], [V::zero(); N]);
+        };
+        let mut p = load::<V, N>(top, at);
+        let mut q = p;
+        for &(src, k) in rest.iter().rev() {
+            let block = load::<V, N>(src, at);
+            if P {
+                add(&mut p, &block);
+            }
+            if Q {
+                double(&mut q);
+                // Exponents that no block has: places of absent members, or of P and Q in the DDF layouts.
+                for _ in k + 1..above {
+                    double(&mut q);
+                }
+                add(&mut q, &block);
+                above = k;
+            }
+        }
+        if Q {
+            for _ in 0..above {
+                double(&mut q);
+            }
+        }
+        (p, q)
+    }
+}
+
+/// Adds what changed to P and Q in place; at least one of them wanted.
+#[inline(always)]
+pub(crate) unsafe fn update<V: Vector>(out: Parities, deltas: &[Delta], len: usize) {
+    // SAFETY: as in `xor`.
+    unsafe {
+        match out {
+            Parities { p: Some(p), q: Some(q) } => {
+                sweep!(V, 4, len, |at| update_step::<_, _, true, true>(p, q, deltas, at))
+            }
+            Parities { p: None, q: Some(q) } => {
+                sweep!(V, 4, len, |at| update_step::<_, _, false, true>(q, q, deltas, at))
+            }
+            Parities { p: Some(p), q: None } => {
+                sweep!(V, 4, len, |at| update_step::<_, _, true, false>(p, p, deltas, at))
+            }
+            Parities { p: None, q: None } => {}
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn update_step<V: Vector, const N: usize, const P: bool, const Q: bool>(
+    p: *mut u8,
+    q: *mut u8,
+    deltas: &[Delta],
+    at: usize,
+) {
+    // SAFETY: as in `xor_step`; a parity that is not wanted is neither read nor written.
+    unsafe {
+        let mut p_sum = if P { load::<V, N>(p, at) } else { [V::zero(); N] };
+        let mut q_sum = if Q { load::<V, N>(q, at) } else { [V::zero(); N] };
+        for &(old, new, k) in deltas {
+            let mut change = load::<V, N>(old, at);
+            add(&mut change, &load::<V, N>(new, at));
+            if P {
+                add(&mut p_sum, &change);
+            }
+            if Q {
+                add_multiple(&mut q_sum, &change, V::factor(gf::exp(k)));
+            }
+        }
+        if P {
+            store(&p_sum, p, at);
+        }
+        if Q {
+            store(&q_sum, q, at);
+        }
+    }
+}
+
+/// Linear combinations of `srcs`, one to four.
+#[inline(always)]
+pub(crate) unsafe fn combine<V: Vector>(outs: &[Combination<'_>], srcs: &[*const u8], len: usize) {
+    // SAFETY: as in `xor`. The fewer outputs, the more registers are left for longer runs.
+    unsafe {
+        match outs {
+            [a] => sweep!(V, 4, len, |at| combine_step::<_, _, 1>(&[*a], srcs, at)),
+            [a, b] => sweep!(V, 2, len, |at| combine_step::<_, _, 2>(&[*a, *b], srcs, at)),
+            [a, b, c] => sweep!(V, 1, len, |at| combine_step::<_, _, 3>(&[*a, *b, *c], srcs, at)),
+            [a, b, c, d] => sweep!(V, 1, len, |at| combine_step::<_, _, 4>(&[*a, *b, *c, *d], srcs, at)),
+            _ => {}
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn combine_step<V: Vector, const N: usize, const OUTS: usize>(
+    outs: &[Combination<'_>; OUTS],
+    srcs: &[*const u8],
+    at: usize,
+) {
+    // SAFETY: as in `xor_step`; each output has a coefficient for every source.
+    unsafe {
+        let mut sums = [[V::zero(); N]; OUTS];
+        for (s, src) in srcs.iter().enumerate() {
+            let block = load::<V, N>(*src, at);
+            let mut factors = [V::factor(0); OUTS];
+            for o in 0..OUTS {
+                factors[o] = V::factor(*outs[o].1.get_unchecked(s));
+            }
+            for i in 0..N {
+                let split = block[i].split();
+                for o in 0..OUTS {
+                    sums[o][i] = sums[o][i].xor(V::times(split, factors[o]));
+                }
+            }
+        }
+        for o in 0..OUTS {
+            store(&sums[o], outs[o].0, at);
+        }
+    }
+}
+
+/// Lost blocks from both syndromes, which stay in registers: a doubling per surviving block instead of a multiplication
+/// per surviving block and output.
+#[inline(always)]
+pub(crate) unsafe fn recover<V: Vector>(args: &RecoveryArgs<'_>, len: usize) {
+    // SAFETY: as in `xor`.
+    unsafe {
+        match args.outs {
+            [] => {}
+            outs if outs.iter().all(|(_, row)| row.q == 0) => {
+                sweep!(V, 4, len, |at| recover_step::<_, _, false>(args, at))
+            }
+            _ => sweep!(V, 4, len, |at| recover_step::<_, _, true>(args, at)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn recover_step<V: Vector, const N: usize, const Q: bool>(args: &RecoveryArgs<'_>, at: usize) {
+    // SAFETY: as in `xor_step`.
+    unsafe {
+        let (mut p, mut q) = horner::<V, N, true, Q>(args.data, at);
+        if let Some(stored) = args.p {
+            add(&mut p, &load(stored, at));
+        }
+        if let (true, Some(stored)) = (Q, args.q) {
+            add(&mut q, &load(stored, at));
+        }
+        for (dst, row) in args.outs {
+            let mut sum = [V::zero(); N];
+            add_multiple(&mut sum, &p, V::factor(row.p));
+            if Q {
+                add_multiple(&mut sum, &q, V::factor(row.q));
+            }
+            store(&sum, *dst, at);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load<V: Vector, const N: usize>(block: *const u8, at: usize) -> [V; N] {
+    // SAFETY: as in `xor_step`.
+    unsafe {
+        let mut run = [V::zero(); N];
+        for (i, register) in run.iter_mut().enumerate() {
+            *register = V::load(block.add(at + i * V::BYTES));
+        }
+        run
+    }
+}
+
+#[inline(always)]
+unsafe fn store<V: Vector, const N: usize>(run: &[V; N], block: *mut u8, at: usize) {
+    // SAFETY: as in `xor_step`.
+    unsafe {
+        for (i, register) in run.iter().enumerate() {
+            register.store(block.add(at + i * V::BYTES));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add<V: Vector, const N: usize>(sum: &mut [V; N], run: &[V; N]) {
+    for i in 0..N {
+        // SAFETY: the processor has the instructions, as for the caller.
+        sum[i] = unsafe { sum[i].xor(run[i]) };
+    }
+}
+
+#[inline(always)]
+unsafe fn double<V: Vector, const N: usize>(run: &mut [V; N]) {
+    for register in run {
+        // SAFETY: as in `add`.
+        *register = unsafe { register.double() };
+    }
+}
+
+#[inline(always)]
+unsafe fn add_multiple<V: Vector, const N: usize>(sum: &mut [V; N], run: &[V; N], factor: V::Factor) {
+    for i in 0..N {
+        // SAFETY: as in `add`.
+        sum[i] = unsafe { sum[i].xor(V::times(run[i].split(), factor)) };
+    }
+}

@@ -1,0 +1,109 @@
+//! The arithmetic on memory: one set of kernels, written once over [`Vector`], compiled for each instruction set.
+
+pub(crate) mod kernel;
+pub(crate) mod scalar;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+use crate::raw::{Combination, Delta, Term};
+use crate::recovery::Row;
+
+/// A register of bytes, each byte an element of GF(2⁸).
+///
+/// # Safety
+///
+/// Every method may be called only on a processor with the instruction set that the implementation is for, and only
+/// from code compiled for it (the entry points made by [`entry_points!`]) if it is to be inlined. `load` and `store`
+/// access `BYTES` bytes at any alignment.
+pub(crate) trait Vector: Copy {
+    /// Size in bytes.
+    const BYTES: usize;
+    /// A constant prepared for multiplication.
+    type Factor: Copy;
+    /// A vector prepared for multiplication by several factors.
+    type Split: Copy;
+
+    unsafe fn load(from: *const u8) -> Self;
+    unsafe fn store(self, to: *mut u8);
+    unsafe fn zero() -> Self;
+    unsafe fn xor(self, other: Self) -> Self;
+    /// Sum of three; one instruction where there is one.
+    #[inline(always)]
+    unsafe fn xor3(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise is the one `xor` needs.
+        unsafe { self.xor(a).xor(b) }
+    }
+    /// Each byte times g.
+    unsafe fn double(self) -> Self;
+    unsafe fn factor(c: u8) -> Self::Factor;
+    unsafe fn split(self) -> Self::Split;
+    unsafe fn times(split: Self::Split, factor: Self::Factor) -> Self;
+}
+
+/// Where parity goes: P, Q, or both.
+#[derive(Clone, Copy)]
+pub(crate) struct Parities {
+    pub p: Option<*mut u8>,
+    pub q: Option<*mut u8>,
+}
+
+/// What [`crate::recovery`] yields for one output: multiples of the two syndromes.
+pub(crate) struct RecoveryArgs<'a> {
+    pub outs: &'a [(*mut u8, Row)],
+    pub p: Option<*const u8>,
+    pub q: Option<*const u8>,
+    pub data: &'a [Term],
+}
+
+/// The kernels compiled for one instruction set. The last argument is the length in bytes of every block.
+pub(crate) struct Kernels {
+    pub name: &'static str,
+    pub xor: unsafe fn(*mut u8, &[*const u8], usize),
+    pub pq: unsafe fn(Parities, &[Term], usize),
+    pub update: unsafe fn(Parities, &[Delta], usize),
+    pub combine: unsafe fn(&[Combination<'_>], &[*const u8], usize),
+    pub recover: unsafe fn(&RecoveryArgs<'_>, usize),
+}
+
+/// Compiles the kernels for a vector type under the given attributes, and makes the table of them.
+macro_rules! entry_points {
+    ($name:literal, $vector:ty $(, $feature:meta)?) => {
+        pub(crate) static KERNELS: $crate::simd::Kernels =
+            $crate::simd::Kernels { name: $name, xor, pq, update, combine, recover };
+
+        $(#[$feature])?
+        unsafe fn xor(dst: *mut u8, srcs: &[*const u8], len: usize) {
+            // SAFETY: the caller vouches for the blocks; the table is handed out only where the processor has the
+            // instructions.
+            unsafe { $crate::simd::kernel::xor::<$vector>(dst, srcs, len) }
+        }
+
+        $(#[$feature])?
+        unsafe fn pq(out: $crate::simd::Parities, data: &[$crate::raw::Term], len: usize) {
+            // SAFETY: as for `xor`.
+            unsafe { $crate::simd::kernel::pq::<$vector>(out, data, len) }
+        }
+
+        $(#[$feature])?
+        unsafe fn update(out: $crate::simd::Parities, deltas: &[$crate::raw::Delta], len: usize) {
+            // SAFETY: as for `xor`.
+            unsafe { $crate::simd::kernel::update::<$vector>(out, deltas, len) }
+        }
+
+        $(#[$feature])?
+        unsafe fn combine(outs: &[$crate::raw::Combination<'_>], srcs: &[*const u8], len: usize) {
+            // SAFETY: as for `xor`.
+            unsafe { $crate::simd::kernel::combine::<$vector>(outs, srcs, len) }
+        }
+
+        $(#[$feature])?
+        unsafe fn recover(args: &$crate::simd::RecoveryArgs<'_>, len: usize) {
+            // SAFETY: as for `xor`.
+            unsafe { $crate::simd::kernel::recover::<$vector>(args, len) }
+        }
+    };
+}
+pub(crate) use entry_points;
