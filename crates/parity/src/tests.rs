@@ -18,6 +18,9 @@ fn slow_pq(data: &[(Vec<u8>, u8)], len: usize) -> (Vec<u8>, Vec<u8>) {
     (p, q)
 }
 
+/// A loss: which data blocks are gone, whether P, whether Q, and what should come back.
+type Case<'a> = (Lost, Vec<usize>, bool, bool, Vec<&'a Vec<u8>>);
+
 /// Blocks in one arena at chosen distances from alignment, so that every combination of alignments occurs.
 struct Arena {
     memory: Vec<u8>,
@@ -196,7 +199,7 @@ proptest! {
         let (p, q) = slow_pq(&data, len);
         let (x, y) = (x.index(data.len()), y.index(data.len()));
         let (kx, ky) = (data[x].1, data[y].1);
-        let mut cases = vec![
+        let mut cases: Vec<Case<'_>> = vec![
             (Lost::P, vec![], true, false, vec![&p]),
             (Lost::Q, vec![], false, true, vec![&q]),
             (Lost::PQ, vec![], true, true, vec![&p, &q]),
