@@ -19,7 +19,7 @@ fn slow_pq(data: &[(Vec<u8>, u8)], len: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A loss: which data blocks are gone, whether P, whether Q, and what should come back.
-type Case<'a> = (Lost, Vec<usize>, bool, bool, Vec<&'a Vec<u8>>);
+type Case<'a> = (Lost, Vec<usize>, bool, bool, Vec<&'a [u8]>);
 
 /// Blocks in one arena at chosen distances from alignment, so that every combination of alignments occurs.
 struct Arena {
