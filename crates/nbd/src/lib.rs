@@ -1,1 +1,16 @@
-//! (being written)
+//! The NBD front end: an array served to any NBD client, over a Unix socket or TCP.
+//!
+//! - [`codec`] is the protocol as a state machine without I/O: bytes in, commands and reply bytes out.
+//! - [`Export`] is what clients see of the array: name, size, block sizes, abilities.
+//!
+//! The protocol is the fixed newstyle one of the [NBD specification], with structured replies, `base:allocation` block
+//! status, multiple connections, FUA, flush, trim and write-zeroes.
+//!
+//! [NBD specification]: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod codec;
+mod export;
+
+pub use export::{BlockSizes, Export, ExportError};
