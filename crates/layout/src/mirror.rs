@@ -230,7 +230,7 @@ fn copies_of(layout: u32, slots: u16) -> Result<(u16, u16, bool), GeometryError>
 }
 
 /// Slots in a far set. Refuses the layouts in which md puts different data in the same place, and those in which a
-/// set has less slots than copies.
+/// set has less slots than copies. Where there are no far copies, sets and the offset flag mean nothing.
 fn far_set(layout: u32, slots: u16, near: u16, far: u16) -> Result<u16, GeometryError> {
     let set = match layout & (FAR_SETS_HISTORIC | FAR_SETS) {
         0 => slots,
@@ -238,6 +238,9 @@ fn far_set(layout: u32, slots: u16, near: u16, far: u16) -> Result<u16, Geometry
         FAR_SETS => near * far,
         _ => return Err(GeometryError::Raid10Bits { layout }),
     };
+    if far == 1 {
+        return Ok(slots);
+    }
     let offset_wraps = near > 1 && layout & OFFSET != 0 && !slots.is_multiple_of(near);
     if set < near * far || offset_wraps || near > 1 && !slots.is_multiple_of(set) {
         return Err(GeometryError::Raid10Collision { layout, slots });
