@@ -1,0 +1,456 @@
+//! One round: an array is started, used, and stopped or cut off from power. The scheduler chooses what happens next; nothing
+//! else does.
+
+use std::collections::BTreeSet;
+
+use raidus_engine::control::{Command, Event};
+use raidus_engine::{ArrayConfig, Input, MemberError, MemberIo, MemberOp, Output, Reply};
+use raidus_units::{MemberId, Nanos, Sector, Sectors};
+
+use crate::disk::{Disk, Store};
+use crate::faults::FaultPlan;
+use crate::machines::Machines;
+use crate::memory::Memory;
+use crate::oracle::Oracle;
+use crate::plant::{Deed, Plant};
+use crate::rng::Rng;
+use crate::scenario::{Pace, Scenario};
+use crate::stamp::SECTOR;
+use crate::trace::Trace;
+use crate::workload::{Counts, Workload};
+
+/// A member as this round knows it.
+pub(crate) struct MemberPlace {
+    /// Index of the disk.
+    pub disk: usize,
+    pub superblock: Sector,
+    /// Device sectors the engine may write data to: first and end.
+    pub data: (u64, u64),
+    /// Superblocks are kept or lost as a whole (0.90).
+    pub atomic_superblock: bool,
+}
+
+/// What a round works on and leaves behind.
+pub(crate) struct Ground<'a> {
+    pub disks: &'a mut [Disk],
+    pub oracle: &'a mut Oracle,
+    pub trace: &'a mut Trace,
+}
+
+/// What a round is to do.
+pub(crate) struct RoundPlan {
+    /// By member id.
+    pub places: Vec<MemberPlace>,
+    pub faults: Vec<FaultPlan>,
+    /// Cut the power about when this many requests have been answered.
+    pub cut_after: Option<u64>,
+    pub requests: u64,
+    pub first_request: u64,
+    /// Read the whole array first.
+    pub read_all: bool,
+    pub lossy: bool,
+    pub plant: Plant,
+}
+
+/// How a round ended.
+#[derive(Debug)]
+pub(crate) struct RoundEnd {
+    pub power_cut: bool,
+    /// Members the engine gave up.
+    pub failed: BTreeSet<MemberId>,
+    pub next_request: u64,
+    pub counts: Counts,
+    pub steps: u64,
+}
+
+/// A member I/O under way.
+struct Flight {
+    machine: usize,
+    io: MemberIo,
+    /// Payload when it was handed over.
+    payload: Vec<u8>,
+    watermark: u64,
+    ready_at: Nanos,
+    number: u64,
+}
+
+pub(crate) struct World<'a> {
+    ground: Ground<'a>,
+    plan: RoundPlan,
+    pace: Pace,
+    memory: Memory,
+    machines: Machines,
+    workload: Workload,
+    flights: Vec<Flight>,
+    now: Nanos,
+    /// Counts events; the oracle's clock.
+    moment: u64,
+    asked: u64,
+    paused_until: Nanos,
+    stopping: bool,
+    stopped: bool,
+    failed: BTreeSet<MemberId>,
+    io_count: u64,
+    last_progress: u64,
+    rng: Rng,
+}
+
+/// Steps without an answer after which the array is taken to hang.
+const STUCK_STEPS: u64 = 300_000;
+/// Virtual time after which a round is taken to hang.
+const STUCK_TIME: Nanos = Nanos(24 * 3600 * 1_000_000_000);
+
+impl<'a> World<'a> {
+    pub(crate) fn new(ground: Ground<'a>, scenario: &Scenario, config: &ArrayConfig, plan: RoundPlan, rng: &mut Rng) -> Self {
+        let mut memory = Memory::default();
+        let machines = Machines::new(config, &mut memory);
+        let workload = Workload::new(&scenario.clients, plan.first_request, plan.lossy, rng.fork());
+        World {
+            ground,
+            pace: scenario.pace,
+            memory,
+            machines,
+            workload,
+            flights: Vec::new(),
+            now: Nanos(0),
+            moment: 1,
+            asked: 0,
+            paused_until: Nanos(0),
+            stopping: false,
+            stopped: false,
+            failed: BTreeSet::new(),
+            io_count: 0,
+            last_progress: 0,
+            rng: rng.fork(),
+            plan,
+        }
+    }
+
+    /// Plays the round to its end.
+    pub(crate) fn play(mut self) -> Result<RoundEnd, String> {
+        if self.plan.read_all {
+            self.ask_for_everything();
+        }
+        let cut_steps = self.rng.below(60);
+        let mut steps_to_cut = None;
+        while !self.stopped {
+            if steps_to_cut.is_none() && self.plan.cut_after.is_some_and(|n| self.workload.counts.replies >= n) {
+                steps_to_cut = Some(cut_steps);
+            }
+            match &mut steps_to_cut {
+                Some(0) => return Ok(self.cut_power()),
+                Some(n) => *n -= 1,
+                None => {}
+            }
+            self.step()?;
+        }
+        if !self.flights.is_empty() {
+            return Err(format!("the array says it has stopped while {} member I/Os are under way", self.flights.len()));
+        }
+        Ok(self.end(false))
+    }
+
+    fn end(self, power_cut: bool) -> RoundEnd {
+        RoundEnd {
+            power_cut,
+            failed: self.failed,
+            next_request: self.workload.next_id(),
+            counts: self.workload.counts,
+            steps: self.moment,
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.moment += 1;
+        self.now = self.now.plus(Nanos(self.rng.below(20_000)));
+        self.check_progress()?;
+        let machines: Vec<usize> = (0..self.machines.len()).filter(|m| self.machines.is_ready(*m, self.now)).collect();
+        let flights: Vec<usize> = (0..self.flights.len()).filter(|f| self.flights[*f].ready_at <= self.now).collect();
+        let clients = self.ready_clients();
+        let mut weights = self.pace.weights;
+        for (weight, none) in weights.iter_mut().zip([machines.is_empty(), flights.is_empty(), clients.is_empty()]) {
+            if none {
+                *weight = 0;
+            }
+        }
+        let total = weights.iter().sum();
+        if total == 0 {
+            return self.idle();
+        }
+        let ticket = self.rng.below(total);
+        if ticket < weights[0] {
+            let machine = self.rng.pick(&machines);
+            self.turn(machine)
+        } else if ticket < weights[0] + weights[1] {
+            let flight = self.rng.pick(&flights);
+            self.land(flight)
+        } else {
+            let client = self.rng.pick(&clients);
+            self.ask(client);
+            Ok(())
+        }
+    }
+
+    /// Nothing can happen now: stop when all is done, else let time pass.
+    fn idle(&mut self) -> Result<(), String> {
+        let over = self.asked >= self.plan.requests && self.workload.under_way() == 0;
+        if over && !self.stopping && self.now >= self.paused_until {
+            self.stopping = true;
+            self.ground.trace.note(self.now, || "stop".to_owned());
+            self.machines.command(self.now, Command::Stop);
+            return self.turn(0);
+        }
+        let mut wake: Vec<Nanos> = self.flights.iter().map(|f| f.ready_at).collect();
+        wake.extend(self.machines.next_timeout());
+        if self.now < self.paused_until && !self.stopping {
+            wake.push(self.paused_until);
+        }
+        let Some(next) = wake.into_iter().min() else {
+            let waiting = if self.stopping { "the array never stops" } else { "deadlock: nothing is left to happen" };
+            return Err(format!("{waiting}; requests without an answer:{}", self.workload.describe()));
+        };
+        self.now = self.now.max(next);
+        Ok(())
+    }
+
+    fn check_progress(&self) -> Result<(), String> {
+        if self.moment - self.last_progress > STUCK_STEPS || self.now > STUCK_TIME {
+            return Err(format!(
+                "livelock: no answer in {} steps; requests without an answer:{}",
+                self.moment - self.last_progress,
+                self.workload.describe()
+            ));
+        }
+        Ok(())
+    }
+
+    fn ready_clients(&self) -> Vec<usize> {
+        if self.stopping || self.asked >= self.plan.requests || self.now < self.paused_until {
+            return Vec::new();
+        }
+        self.workload.ready()
+    }
+
+    fn ask(&mut self, client: usize) {
+        let next = self.workload.next(client, &mut self.memory, self.ground.oracle, self.moment);
+        self.asked += 1;
+        let Some((shard, request)) = next else { return };
+        self.ground.trace.note(self.now, || format!("client {client} asks shard {shard}: {request:?}"));
+        self.machines.request(shard, request);
+    }
+
+    fn ask_for_everything(&mut self) {
+        let requests = self.workload.read_all(&mut self.memory, self.ground.oracle, self.moment);
+        for (shard, request) in requests {
+            self.machines.request(shard, request);
+        }
+    }
+
+    /// A turn of a machine: some of what waits for it, then its outputs.
+    fn turn(&mut self, machine: usize) -> Result<(), String> {
+        let inputs = self.rng.range(1, self.pace.turn_max);
+        for _ in 0..inputs {
+            let Some(input) = self.machines.draw(machine, &mut self.rng) else { break };
+            self.ground.trace.note(self.now, || format!("-> {}: {input:?}", name(machine)));
+            self.machines.handle(machine, self.now, input);
+        }
+        if self.machines.is_timeout_due(machine, self.now) {
+            self.ground.trace.note(self.now, || format!("-> {}: Timeout", name(machine)));
+            self.machines.handle(machine, self.now, Input::Timeout);
+        }
+        self.machines.end_turn(machine, self.now);
+        while let Some(output) = self.machines.poll_output(machine) {
+            self.ground.trace.note(self.now, || format!("<- {}: {}", name(machine), brief(&output)));
+            self.carry_out(machine, output)?;
+        }
+        while let Some(event) = self.machines.poll_event() {
+            self.ground.trace.note(self.now, || format!("event: {event:?}"));
+            match event {
+                Event::MemberFailed { member, .. } => {
+                    self.failed.insert(member);
+                }
+                Event::Stopped => self.stopped = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, machine: usize, output: Output) -> Result<(), String> {
+        match output {
+            Output::Io(io) => self.launch(machine, io),
+            Output::Compute(job) => self.memory.compute(&job),
+            Output::Reply(reply) => self.reply(machine, reply),
+            Output::Send { to, message } => self.machines.send(machine, to, message),
+        }
+    }
+
+    fn reply(&mut self, machine: usize, reply: Reply) -> Result<(), String> {
+        let shard = machine.checked_sub(1).ok_or("Control answers a request")? as u16;
+        self.last_progress = self.moment;
+        self.moment += 1;
+        self.workload.reply(shard, reply, &mut self.memory, self.ground.oracle, self.moment)?;
+        if self.rng.percent(self.pace.pause_percent) {
+            let pause = Nanos::from_millis(self.rng.pick(&[10, 300, 1000, 6_000, 20_000]));
+            self.paused_until = self.now.plus(pause);
+        }
+        Ok(())
+    }
+
+    /// A member I/O is handed to its device.
+    fn launch(&mut self, machine: usize, io: MemberIo) -> Result<(), String> {
+        if self.flights.iter().any(|f| f.machine == machine && f.io.token == io.token) {
+            return Err(format!("{} uses the token of an I/O under way: {io:?}", name(machine)));
+        }
+        let Some(place) = self.plan.places.get(io.member.index()) else {
+            return Err(format!("an I/O on member {}, which does not exist", io.member));
+        };
+        check_place(place, self.ground.disks[place.disk].sectors(), &io)?;
+        let payload = match &io.op {
+            MemberOp::Write { len, buf, .. } => self.memory.read(*buf, *len)?.to_vec(),
+            MemberOp::Read { len, buf, .. } => {
+                // Whoever looks before the read has ended finds this.
+                self.memory.write(*buf, *len)?.fill(0x5a);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        let slow = self.plan.faults[io.member.index()].slow;
+        let usual = self.rng.below(self.pace.io_time.0);
+        let extra = slow.map_or(0, |most| if self.rng.percent(20) { self.rng.below(most.0) } else { 0 });
+        self.io_count += 1;
+        self.flights.push(Flight {
+            machine,
+            payload,
+            watermark: self.ground.disks[place.disk].watermark(),
+            ready_at: self.now.plus(Nanos(usual + extra)),
+            number: self.io_count,
+            io,
+        });
+        Ok(())
+    }
+
+    /// A member I/O takes effect and ends.
+    fn land(&mut self, flight: usize) -> Result<(), String> {
+        let flight = self.flights.swap_remove(flight);
+        let member = flight.io.member;
+        let verdict = self.plan.faults[member.index()].verdict(&flight.io.op);
+        let result = match verdict {
+            Ok(()) => self.effect(&flight)?,
+            Err(error) => {
+                if error == MemberError::Io {
+                    self.partial_effect(&flight);
+                }
+                Err(error)
+            }
+        };
+        self.ground.trace.note(self.now, || format!("member {member}: {:?}: {result:?}", brief_op(&flight.io.op)));
+        self.machines.done(flight.machine, flight.io.token, result);
+        Ok(())
+    }
+
+    fn effect(&mut self, flight: &Flight) -> Result<Result<(), MemberError>, String> {
+        let place = &self.plan.places[flight.io.member.index()];
+        let failed = !self.failed.is_empty();
+        let deed = self.plan.plant.deed(&flight.io.op, place.superblock, failed, flight.number);
+        let disk = &mut self.ground.disks[place.disk];
+        let shift = match deed {
+            Deed::Nothing => return Ok(Ok(())),
+            Deed::Shifted(n) => n,
+            _ => 0,
+        };
+        let store = |durable: bool| if durable && deed != Deed::Volatile { Store::Durable } else { Store::Volatile };
+        Ok(match &flight.io.op {
+            MemberOp::Read { sector, len, buf } => disk.read(sector.0, self.memory.write(*buf, *len)?),
+            MemberOp::Write { sector, len, buf, fua } => {
+                if self.memory.read(*buf, *len)? != &flight.payload[..] {
+                    return Err(format!("the payload changed while {:?} was under way", flight.io));
+                }
+                disk.write(sector.0 + shift, &flight.payload, store(*fua))
+            }
+            MemberOp::WriteMeta { sector, data } => {
+                let atomic = place.atomic_superblock && *sector == place.superblock;
+                if deed == Deed::Volatile {
+                    disk.write(sector.0, data, if atomic { Store::VolatileAtomic } else { Store::Volatile })
+                } else {
+                    disk.flush(flight.watermark);
+                    disk.write(sector.0, data, Store::Durable)
+                }
+            }
+            MemberOp::Flush => {
+                disk.flush(flight.watermark);
+                Ok(())
+            }
+            MemberOp::WriteZeroes { sector, len, fua, .. } => {
+                disk.write(sector.0, &vec![0; len.0 as usize * SECTOR], store(*fua))
+            }
+        })
+    }
+
+    /// The I/O ends in the middle: an error, or the power went.
+    fn partial_effect(&mut self, flight: &Flight) {
+        let place = &self.plan.places[flight.io.member.index()];
+        let disk = &mut self.ground.disks[place.disk];
+        match &flight.io.op {
+            MemberOp::Write { sector, .. } => disk.write_partly(sector.0, &flight.payload, false, &mut self.rng),
+            MemberOp::WriteMeta { sector, data } => {
+                let atomic = place.atomic_superblock && *sector == place.superblock;
+                disk.write_partly(sector.0, data, atomic, &mut self.rng);
+            }
+            MemberOp::WriteZeroes { sector, len, .. } => {
+                disk.write_partly(sector.0, &vec![0; len.0 as usize * SECTOR], false, &mut self.rng);
+            }
+            MemberOp::Read { .. } | MemberOp::Flush => {}
+        }
+    }
+
+    fn cut_power(mut self) -> RoundEnd {
+        self.ground.trace.note(self.now, || "the power goes".to_owned());
+        let mut flights = std::mem::take(&mut self.flights);
+        while !flights.is_empty() {
+            let flight = flights.swap_remove(self.rng.index(flights.len()));
+            if self.plan.faults[flight.io.member.index()].verdict(&flight.io.op).is_ok() {
+                self.partial_effect(&flight);
+            }
+        }
+        for disk in self.ground.disks.iter_mut() {
+            disk.power_loss(&mut self.rng);
+        }
+        self.end(true)
+    }
+}
+
+/// Whether an I/O is inside the area of its kind.
+fn check_place(place: &MemberPlace, device: u64, io: &MemberIo) -> Result<(), String> {
+    let (first, len, data) = match &io.op {
+        MemberOp::Read { sector, len, .. }
+        | MemberOp::Write { sector, len, .. }
+        | MemberOp::WriteZeroes { sector, len, .. } => (*sector, *len, true),
+        MemberOp::WriteMeta { sector, data } => (*sector, Sectors(data.len() as u64 / SECTOR as u64), false),
+        MemberOp::Flush => return Ok(()),
+    };
+    let end = first.0 + len.0;
+    let inside_data = first.0 >= place.data.0 && end <= place.data.1;
+    let outside_data = end <= place.data.0 || first.0 >= place.data.1;
+    let right = end <= device && !len.is_zero() && if data { inside_data } else { outside_data };
+    if right { Ok(()) } else { Err(format!("an I/O outside its area {:?}: {io:?}", place.data)) }
+}
+
+fn name(machine: usize) -> String {
+    if machine == 0 { "control".to_owned() } else { format!("shard {}", machine - 1) }
+}
+
+/// Outputs without the bytes they carry.
+fn brief(output: &Output) -> String {
+    match output {
+        Output::Io(io) => format!("member {} token {:#x} {}", io.member, io.token.0, brief_op(&io.op)),
+        other => format!("{other:?}"),
+    }
+}
+
+fn brief_op(op: &MemberOp) -> String {
+    match op {
+        MemberOp::WriteMeta { sector, data } => format!("WriteMeta {} bytes at {sector}", data.len()),
+        other => format!("{other:?}"),
+    }
+}
