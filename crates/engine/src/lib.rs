@@ -12,6 +12,7 @@
 
 mod config;
 pub mod control;
+mod plan;
 mod io;
 mod map;
 mod msg;
