@@ -18,7 +18,7 @@ mod map;
 mod msg;
 pub mod shard;
 
-pub use config::{ArrayConfig, MemberSetup, Scratch, Tunables};
+pub use config::{ArrayConfig, BitmapSetup, MemberSetup, Scratch, Tunables};
 pub use control::Control;
 pub use io::{
     Compute, Input, IoToken, MemAddr, MemberError, MemberIo, MemberOp, Output, Reply, Request, RequestError, RequestId, RequestOp,

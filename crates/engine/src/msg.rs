@@ -39,7 +39,8 @@ pub struct Region(pub u64);
 /// A shard whose member write failed says `MemberFailed` and keeps the request open. Control publishes a map without the
 /// member (`Map`), each shard says `MapApplied` once it plans by it, and when the failure is durable on the survivors *and*
 /// every shard has applied the map, Control says `MapDurable`: only then the request is acknowledged. If the member is the
-/// last that holds the data, Control answers `FailureRefused`, and the request ends in an error.
+/// last that holds the data, Control answers `FailureRefused`, and the request ends in an error. A map that says `broken` is the
+/// last one: no epoch becomes durable after it, so whatever waits for `MapDurable` has failed.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// Shard → Control: these regions' leases, please.

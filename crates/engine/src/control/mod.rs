@@ -1,1 +1,265 @@
 //! Control: the one owner of superblocks, events, bitmap, member map and flush rounds.
+//!
+//! Inputs only change what Control knows; everything it does, it does at the end of a turn, so that what arrived together
+//! is served together. There is one sequence of metadata writes (see `round`): at most one round is under way, and what
+//! comes up meanwhile goes into the next. From this follow the orders that md's formats depend on:
+//!
+//! - before a lease: bitmap superblocks → superblocks (dirty) → bitmap pages, each durable everywhere before the next;
+//! - before the clean mark: a flush of all members that began after the last lease came back → bitmap superblocks → superblocks;
+//! - before a bit is cleared: such a flush, and `events_cleared` on disk;
+//! - before a write that missed a failed member is acknowledged: the survivors' superblocks say that it failed.
+//!
+//! When more members are lost than the level bears, the array is *broken*: nothing is written any more, so that the superblocks
+//! still tell how to put the array together if the members come back. (md records even such failures; after a cable or
+//! controller outage its arrays have to be forced.)
+
+mod bitmap;
+mod failure;
+mod flush;
+mod leases;
+mod life;
+mod outbox;
+pub mod provisional;
+mod round;
+mod status;
+mod superblock;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use raidus_layout::Geometry;
+use raidus_units::{Nanos, Sector};
+
+use crate::config::{ArrayConfig, Tunables};
+use crate::io::{Input, Output};
+use crate::map::MemberMap;
+use crate::msg::{Message, Peer, Region, ShardId};
+
+use bitmap::Bitmap;
+use failure::Failures;
+use flush::{Caller, Flushes};
+use leases::Leases;
+use life::Life;
+use outbox::Outbox;
+use round::Round;
+pub use status::{ArrayState, BitmapStatus, Command, Counters, Event, Status, StopError};
+use superblock::Superblocks;
+
+/// The machine that owns what an array has only one of. See the module's documentation.
+#[derive(Debug)]
+pub struct Control {
+    geometry: Geometry,
+    tunables: Tunables,
+    epoch_seconds: u64,
+
+    map: Arc<MemberMap>,
+    /// The map has changed since it was last published.
+    map_changed: bool,
+    failures: Failures,
+    broken: bool,
+    /// A member of an array without redundancy failed: its data cannot be had, the rest can.
+    impaired: bool,
+
+    superblocks: Superblocks,
+    bitmap: Option<Bitmap>,
+    round: Option<Round>,
+    /// The superblocks on all members say dirty since a round of this session; leases may be out.
+    marked: bool,
+    /// No write has happened since all members were last flushed: superblocks may say clean.
+    data_clean: bool,
+    /// A superblock round has ended in this session.
+    touched: bool,
+    /// The members are flushed, so that the bits being cleared may go.
+    clear_ready: bool,
+    /// The last flush of Control's own failed: not again before `retry_at`.
+    clean_failed: bool,
+    retry_at: Nanos,
+
+    leases: Leases,
+    flushes: Flushes,
+    /// Flushes that wait until a member's failure is on record.
+    parked: Vec<Caller>,
+
+    life: Life,
+    /// Nothing may be written.
+    sealed: bool,
+    state: ArrayState,
+    counters: Counters,
+    out: Outbox,
+    events: VecDeque<Event>,
+}
+
+impl Control {
+    /// Control of the array in `config`. Writes nothing until the first lease is asked for or a member fails.
+    pub fn new(config: ArrayConfig) -> Control {
+        let ArrayConfig { geometry, map, members, bitmap, region, tunables, epoch_seconds } = config;
+        let superblocks = Superblocks::new(members, &map, bitmap.is_some());
+        let bitmap = bitmap.map(|setup| Bitmap::new(&setup, resync_from(&map).map(|s| Region(s.0 / region.0.max(1)))));
+        let sealed = map.read_only;
+        let mut control = Control {
+            failures: Failures::new(tunables.shards, map.epoch),
+            broken: map.broken,
+            impaired: false,
+            map_changed: false,
+            superblocks,
+            bitmap,
+            round: None,
+            marked: false,
+            data_clean: true,
+            touched: false,
+            clear_ready: false,
+            clean_failed: false,
+            retry_at: Nanos(0),
+            leases: Leases::default(),
+            flushes: Flushes::default(),
+            parked: Vec::new(),
+            life: if sealed { Life::ReadOnly } else { Life::Running },
+            sealed,
+            state: ArrayState::Clean,
+            counters: Counters::default(),
+            out: Outbox::default(),
+            events: VecDeque::new(),
+            geometry,
+            tunables,
+            epoch_seconds,
+            map,
+        };
+        control.state = control.array_state();
+        control
+    }
+
+    /// Takes one input. Outputs follow at [`Control::end_turn`].
+    pub fn handle(&mut self, now: Nanos, input: Input) {
+        match input {
+            Input::MemberDone { token, result } => {
+                self.out.on_io_done();
+                if !self.flushes.done(token, result) {
+                    self.on_round_io(token, result);
+                }
+            }
+            Input::Message { from: Peer::Shard(shard), message } => self.on_message(now, shard, message),
+            // What is due is looked at when the turn ends.
+            Input::Timeout => {}
+            Input::Request(_) | Input::Message { from: Peer::Control, .. } => {
+                debug_assert!(false, "an input for shards came to Control");
+            }
+        }
+    }
+
+    /// Does what the turn's inputs ask for.
+    pub fn end_turn(&mut self, now: Nanos) {
+        // Again while something ended at once: nobody would start another turn for it.
+        while self.step(now) {}
+        self.note_state();
+    }
+
+    /// Does what can be done now. Returns whether that made more possible.
+    fn step(&mut self, now: Nanos) -> bool {
+        if self.life == Life::Stopped {
+            return false;
+        }
+        self.advance_round(now);
+        self.settle_flushes(now);
+        self.publish_map();
+        self.announce_durable();
+        self.settle_parked(now);
+        self.settle_wants();
+        self.pursue_life(now);
+        self.begin_clearing(now);
+        self.begin_clean(now);
+        self.start_flush();
+        let ended = self.start_round(now);
+        ended || self.map_changed || self.flushes.has_finished() || self.closing() && self.at_rest()
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop()
+    }
+
+    /// When to call [`Control::handle`] with [`Input::Timeout`], if nothing else comes before.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let clearing = self.may_clear().then(|| self.bitmap.as_ref()?.clearing_due()).flatten();
+        let retry = self.wants_clean_flush().then_some(self.retry_at);
+        [clearing, retry].into_iter().flatten().min()
+    }
+
+    /// What happened since the last call, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The array at this moment.
+    pub fn status(&self) -> Status {
+        Status {
+            array_state: self.array_state(),
+            map: self.map.clone(),
+            degraded: self.map.degraded(),
+            events: self.superblocks.events(),
+            bitmap: self.bitmap.as_ref().map(Bitmap::status),
+            counters: Counters { flush_rounds: self.flushes.rounds(), ..self.counters },
+        }
+    }
+
+    fn on_message(&mut self, now: Nanos, shard: ShardId, message: Message) {
+        match message {
+            Message::LeaseWant(regions) => self.leases.want(shard, regions),
+            Message::LeaseReturned(regions) => self.on_returned(now, shard, regions),
+            Message::MemberFailed { member, epoch: _ } => self.on_member_failed(shard, member),
+            Message::MapApplied { epoch } => self.failures.on_applied(shard, epoch),
+            Message::Flush { token } => {
+                self.counters.flushes += 1;
+                self.flushes.request(Caller::Shard(shard, token));
+            }
+            Message::Drained => self.on_drained(shard),
+            Message::LeaseGranted(_)
+            | Message::LeaseRefused { .. }
+            | Message::LeaseRevoke(_)
+            | Message::Map(_)
+            | Message::MapDurable { .. }
+            | Message::FailureRefused { .. }
+            | Message::FlushDone { .. }
+            | Message::Drain
+            | Message::Stripe(_)
+            | Message::StripeDone { .. } => debug_assert!(false, "a message for shards came to Control"),
+        }
+    }
+
+    fn array_state(&self) -> ArrayState {
+        match self.life {
+            Life::Stopped => ArrayState::Clear,
+            _ if self.broken || self.impaired => ArrayState::Broken,
+            _ if self.map.read_only => ArrayState::ReadOnly,
+            _ if !self.leases.none_wanted() && !self.marked => ArrayState::WritePending,
+            _ if self.marked && self.leases.none_held() => ArrayState::ActiveIdle,
+            _ if self.marked => ArrayState::Active,
+            _ => ArrayState::Clean,
+        }
+    }
+
+    fn note_state(&mut self) {
+        let state = self.array_state();
+        if state != self.state {
+            self.state = state;
+            self.events.push_back(Event::StateChanged(state));
+        }
+    }
+
+    fn redundant(&self) -> bool {
+        self.geometry.level().is_redundant()
+    }
+
+    fn degraded(&self) -> bool {
+        self.map.degraded() > 0
+    }
+
+    fn wall_seconds(&self, now: Nanos) -> u64 {
+        self.epoch_seconds.saturating_add(now.0 / 1_000_000_000)
+    }
+}
+
+/// From where on set bits of a loaded bitmap must be kept for a resync: nowhere if all members are there and equal,
+/// everywhere if one is missing (the bits say what it missed).
+fn resync_from(map: &MemberMap) -> Option<Sector> {
+    if map.degraded() > 0 { Some(Sector::ZERO) } else { map.unsynced_from }
+}

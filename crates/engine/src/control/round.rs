@@ -1,0 +1,227 @@
+//! Rounds of metadata writes: the one place where superblocks and bitmap pages are written.
+//!
+//! A round goes through its phases in order; each is written to all members at once and ends when all of them have answered. A
+//! member that fails is taken out of the map, the round is dropped, and the next one records the failure along with what
+//! the dropped one was for.
+
+use std::collections::BTreeMap;
+
+use raidus_units::{MemberId, Nanos, Sectors};
+
+use super::Control;
+use super::bitmap::PAGE_BYTES;
+use super::superblock::Content;
+use crate::io::{IoToken, MemberError, MemberOp};
+use crate::map::Member;
+
+#[derive(Debug)]
+pub(super) struct Round {
+    plan: Plan,
+    phase: Phase,
+    pending: BTreeMap<IoToken, MemberId>,
+    failed: Vec<MemberId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// What the superblocks are to say, if they are to be written.
+    content: Option<Content>,
+    /// The map that is recorded by it.
+    epoch: u64,
+    /// Bits being cleared go in this round.
+    clear: bool,
+}
+
+/// In the order they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Bits found when the array was started, to all members, before anything calls the bitmap fresh.
+    Seed,
+    /// Bitmap superblocks: the new events, `events_cleared`.
+    BitmapSuperblocks,
+    /// The members' superblocks.
+    Superblocks,
+    /// Bitmap pages with new or cleared bits.
+    Pages,
+}
+
+impl Control {
+    /// Notes the end of a round's write; other I/Os are those of a round that was given up.
+    pub(super) fn on_round_io(&mut self, token: IoToken, result: Result<(), MemberError>) {
+        let Some(round) = &mut self.round else { return };
+        let Some(member) = round.pending.remove(&token) else { return };
+        if result.is_err() {
+            round.failed.push(member);
+        }
+    }
+
+    /// Starts a round if something has to be written and none is under way. Returns whether it has ended already.
+    pub(super) fn start_round(&mut self, now: Nanos) -> bool {
+        if self.round.is_some() {
+            return false;
+        }
+        let Some(plan) = self.plan_round(now) else { return false };
+        if let Some(content) = &plan.content {
+            self.superblocks.count(content, self.map.unsynced_from.is_none());
+            // From here on some member may say clean.
+            self.marked &= content.dirty;
+        }
+        self.round = Some(Round { plan, phase: Phase::Seed, pending: BTreeMap::new(), failed: Vec::new() });
+        self.enter(Phase::Seed);
+        self.advance_round(now);
+        self.round.is_none()
+    }
+
+    /// Goes on with the round if the present phase has ended.
+    pub(super) fn advance_round(&mut self, now: Nanos) {
+        while let Some(round) = self.round.take_if(|round| round.pending.is_empty()) {
+            if !round.failed.is_empty() {
+                self.drop_round(round);
+                return;
+            }
+            let next = match round.phase {
+                Phase::Seed => Some(Phase::BitmapSuperblocks),
+                Phase::BitmapSuperblocks => Some(Phase::Superblocks),
+                Phase::Superblocks => Some(Phase::Pages),
+                Phase::Pages => None,
+            };
+            self.leave(now, &round);
+            if let Some(phase) = next {
+                self.round = Some(round);
+                self.enter(phase);
+            }
+        }
+    }
+
+    /// What has to be written now.
+    fn plan_round(&self, now: Nanos) -> Option<Plan> {
+        if self.broken || self.sealed || !self.redundant() {
+            return None;
+        }
+        let wanted = !self.leases.none_wanted();
+        let record = self.failures.to_record();
+        let go_dirty = wanted && !self.marked;
+        let go_clean = self.marked && self.data_clean && !wanted;
+        let content = (record || go_dirty || go_clean).then(|| Content {
+            dirty: wanted || !self.data_clean,
+            toggle: !record && !self.degraded(),
+            utime: self.wall_seconds(now),
+        });
+        let clear = self.clear_ready && !self.degraded();
+        let pages = self.bitmap.as_ref().is_some_and(|b| b.has_pages(clear));
+        (content.is_some() || pages).then_some(Plan { content, epoch: self.map.epoch, clear })
+    }
+
+    /// Issues a phase's writes, if there are any.
+    fn enter(&mut self, phase: Phase) {
+        let Some(mut round) = self.round.take() else { return };
+        round.phase = phase;
+        match phase {
+            Phase::Seed => self.write_seed(&mut round),
+            Phase::BitmapSuperblocks => self.write_bitmap_superblocks(&mut round),
+            Phase::Superblocks => self.write_superblocks(&mut round),
+            Phase::Pages => self.write_pages(&mut round),
+        }
+        self.round = Some(round);
+    }
+
+    /// What is true once a phase is on every member.
+    fn leave(&mut self, now: Nanos, round: &Round) {
+        let bitmap = self.bitmap.as_mut();
+        match (round.phase, round.plan.content) {
+            (Phase::Seed, Some(_)) => bitmap.filter(|b| b.unseeded()).into_iter().for_each(|b| b.end_seed()),
+            (Phase::Superblocks, Some(content)) => {
+                self.failures.on_recorded(round.plan.epoch);
+                self.marked = content.dirty;
+                if !self.touched && !self.map.members.is_empty() {
+                    self.touched = true;
+                    bitmap.into_iter().for_each(|b| b.adopt_strays(now));
+                }
+            }
+            (Phase::Pages, _) => bitmap.into_iter().for_each(|b| b.end_pages()),
+            _ => {}
+        }
+    }
+
+    /// Some members could not be written to.
+    fn drop_round(&mut self, round: Round) {
+        if let Some(bitmap) = &mut self.bitmap {
+            bitmap.abort_pages();
+        }
+        for member in round.failed {
+            // Without this member the array cannot live, and with it metadata cannot be kept true.
+            if !self.fail(member) {
+                self.break_array();
+            }
+        }
+    }
+
+    fn write_seed(&mut self, round: &mut Round) {
+        let Some(bitmap) = self.bitmap.as_mut().filter(|b| b.unseeded()) else { return };
+        if round.plan.content.is_some() {
+            let pages = bitmap.begin_seed();
+            self.write_bitmap(round, pages);
+        }
+    }
+
+    fn write_bitmap_superblocks(&mut self, round: &mut Round) {
+        let Some(bitmap) = &mut self.bitmap else { return };
+        let events = self.superblocks.events();
+        let clear = round.plan.clear && bitmap.is_clearing();
+        if round.plan.content.is_some() || clear && bitmap.needs_superblock(events) {
+            let page = bitmap.superblock_page(events, clear);
+            self.write_bitmap(round, vec![(0, page)]);
+        }
+    }
+
+    fn write_superblocks(&mut self, round: &mut Round) {
+        let Some(content) = round.plan.content else { return };
+        self.counters.superblock_rounds += 1;
+        for composed in self.superblocks.compose(&self.map, &content) {
+            match composed.block {
+                Some(data) => self.write_meta(round, composed.member, composed.sector, data),
+                None => round.failed.push(composed.member),
+            }
+        }
+    }
+
+    fn write_pages(&mut self, round: &mut Round) {
+        let Some(bitmap) = &mut self.bitmap else { return };
+        if round.plan.clear && std::mem::take(&mut self.clear_ready) {
+            bitmap.clear();
+        }
+        let pages = bitmap.begin_pages();
+        self.write_bitmap(round, pages);
+    }
+
+    /// Writes pages of the bitmap area to every member in use.
+    fn write_bitmap(&mut self, round: &mut Round, pages: Vec<(usize, Vec<u8>)>) {
+        self.counters.bitmap_pages += pages.len() as u64;
+        for member in self.members_in_use() {
+            for (page, data) in &pages {
+                let min = self.bitmap.as_ref().map_or(PAGE_BYTES, |b| b.page_bytes_min(*page));
+                let place = self.superblocks.bitmap_area(member).and_then(|(start, room)| {
+                    let before = page * PAGE_BYTES;
+                    let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(before);
+                    let len = room.min(PAGE_BYTES);
+                    Some((start.checked_add(Sectors((before / 512) as u64))?, len)).filter(|_| len >= min)
+                });
+                match place {
+                    Some((sector, len)) => self.write_meta(round, member, sector, data[..len].into()),
+                    None => round.failed.push(member),
+                }
+            }
+        }
+    }
+
+    fn write_meta(&mut self, round: &mut Round, member: MemberId, sector: raidus_units::Sector, data: Box<[u8]>) {
+        let token = self.out.io(member, MemberOp::WriteMeta { sector, data });
+        round.pending.insert(token, member);
+    }
+
+    /// The members that hold data.
+    pub(super) fn members_in_use(&self) -> Vec<MemberId> {
+        let used = |(_, member): &(usize, &Member)| member.writable();
+        self.map.members.iter().enumerate().filter(used).map(|(id, _)| MemberId(id as u16)).collect()
+    }
+}

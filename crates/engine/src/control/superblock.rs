@@ -1,0 +1,184 @@
+//! What superblocks say, and the event count.
+//!
+//! A round of superblock writes describes the array as it is at that moment to every member that is written. Members
+//! that failed are never written again: their last superblock is evidence of when they left.
+
+use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Timestamp, v1};
+use raidus_units::{MemberId, Sector};
+
+use crate::config::MemberSetup;
+use crate::map::{MemberMap, MemberState};
+
+#[derive(Debug)]
+pub(super) struct Superblocks {
+    members: Vec<MemberSetup>,
+    /// The array as the freshest superblock describes it.
+    base: ArrayUpdate,
+    events: u64,
+    /// The last round was a mere going-dirty, so that the next going-clean may take its event back.
+    can_decrease: bool,
+}
+
+/// What a round is to say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Content {
+    /// Writes may be under way.
+    pub dirty: bool,
+    /// Nothing but the dirty mark changes, and the array is whole.
+    pub toggle: bool,
+    /// Now, in seconds since 1970.
+    pub utime: u64,
+}
+
+/// A superblock to be written.
+#[derive(Debug)]
+pub(super) struct Composed {
+    pub member: MemberId,
+    pub sector: Sector,
+    /// `None`: its format cannot say what there is to say.
+    pub block: Option<Box<[u8]>>,
+}
+
+impl Superblocks {
+    pub fn new(members: Vec<MemberSetup>, map: &MemberMap, with_bitmap: bool) -> Superblocks {
+        let usable = |id: usize| map.members.get(id).is_some_and(|m| m.state != MemberState::Faulty);
+        let spare = |id: usize| map.members.get(id).is_some_and(|m| m.state == MemberState::Spare);
+        // A spare's superblock may lag behind and never speaks for the array.
+        let freshest = members
+            .iter()
+            .enumerate()
+            .filter(|(id, _)| usable(*id))
+            .max_by_key(|(id, m)| (!spare(*id), m.superblock.events()))
+            .or_else(|| members.iter().enumerate().next())
+            .map(|(_, m)| &m.superblock);
+        let mut base = freshest.map_or_else(nobody, |sb| sb.array_update());
+        if !with_bitmap {
+            base.bitmap = None;
+        }
+        Superblocks { events: base.events, members, base, can_decrease: false }
+    }
+
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Device sector of a member's bitmap area and how many bytes may be written there.
+    pub fn bitmap_area(&self, member: MemberId) -> Option<(Sector, u64)> {
+        let offset = self.base.bitmap?;
+        let setup = self.members.get(member.index())?;
+        let start = setup.super_sector.0.checked_add_signed(offset)?;
+        let data = setup.superblock.member().data_offset.0;
+        // What comes next must not be overwritten: the superblock itself, or the data.
+        let next = [setup.super_sector.0, data].into_iter().filter(|s| *s > start).min();
+        Some((Sector(start), next.map_or(u64::MAX, |n| (n - start) << 9)))
+    }
+
+    /// Counts a new round: md's arithmetic. A going-clean that undoes a going-dirty takes the event back, so that members which
+    /// sleep through idle toggles stay fresh.
+    pub fn count(&mut self, content: &Content, in_sync: bool) {
+        let undo = content.toggle && !content.dirty && in_sync && self.can_decrease && self.events > 1;
+        if undo {
+            self.events -= 1;
+            self.can_decrease = false;
+        } else {
+            self.events = self.events.saturating_add(1);
+            self.can_decrease = content.toggle && content.dirty;
+        }
+    }
+
+    /// The superblocks of a round. Spares are left out of mere toggles.
+    pub fn compose(&mut self, map: &MemberMap, content: &Content) -> Vec<Composed> {
+        let array = self.array(map, content);
+        let mut round = Vec::new();
+        for (id, member) in map.members.iter().enumerate() {
+            let written = match member.state {
+                MemberState::InSync(_) | MemberState::Rebuilding { .. } => true,
+                MemberState::Spare => !content.toggle,
+                MemberState::Faulty => false,
+            };
+            let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
+            let update = of_member(&setup.superblock.member_update(), member.state);
+            let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
+            // Member ids are u16 by construction of the map.
+            round.push(Composed { member: MemberId(id as u16), sector: setup.super_sector, block });
+        }
+        round
+    }
+
+    fn array(&self, map: &MemberMap, content: &Content) -> ArrayUpdate {
+        let mut array = self.base.clone();
+        array.events = self.events;
+        array.utime = Timestamp::from_secs(content.utime);
+        array.resync = if content.dirty { ResyncMark::Dirty } else { ResyncMark::Clean { good_to: map.unsynced_from } };
+        array.devices = self.devices(map);
+        array
+    }
+
+    /// The device table: what each known device is. Numbers of unknown devices are free again.
+    fn devices(&self, map: &MemberMap) -> Vec<Option<DeviceState>> {
+        let mut devices = Vec::new();
+        for (setup, member) in self.members.iter().zip(&map.members) {
+            let facts = setup.superblock.member();
+            if facts.dev_number >= v1::MAX_DEV {
+                continue;
+            }
+            let number = facts.dev_number as usize;
+            let role = match member.state {
+                MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Role::Slot(slot),
+                MemberState::Faulty => Role::Faulty,
+                MemberState::Spare if facts.role == Role::Journal => Role::Journal,
+                MemberState::Spare => Role::Spare,
+            };
+            let known = self.base.devices.get(number).copied().flatten();
+            let state = DeviceState {
+                role,
+                in_sync: matches!(member.state, MemberState::InSync(_)),
+                write_mostly: member.write_mostly,
+                failfast: facts.failfast,
+                node: known.map_or((0, 0), |d| d.node),
+            };
+            if devices.len() <= number {
+                devices.resize(number + 1, None);
+            }
+            devices[number] = Some(state);
+        }
+        devices
+    }
+}
+
+fn of_member(found: &MemberUpdate, state: MemberState) -> MemberUpdate {
+    let mut update = *found;
+    match state {
+        MemberState::Rebuilding { valid_to, .. } => {
+            let by_bitmap = found.recovery.is_some_and(|r| r.by_bitmap);
+            update.recovery = Some(Recovery { offset: valid_to, by_bitmap });
+        }
+        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty => {
+            update.recovery = None;
+            update.replacement = false;
+        }
+    }
+    update
+}
+
+/// An array without members has nothing to say; nobody will be written to.
+fn nobody() -> ArrayUpdate {
+    ArrayUpdate {
+        events: 0,
+        utime: Timestamp::default(),
+        resync: ResyncMark::Dirty,
+        devices: Vec::new(),
+        bitmap: None,
+        ppl: None,
+        journal: false,
+        reshape: None,
+        geometry: raidus_format::Geometry {
+            level: 0,
+            layout: 0,
+            raid0_layout_known: false,
+            size: raidus_units::Sectors::ZERO,
+            chunk: raidus_units::Sectors::ZERO,
+            raid_disks: 0,
+        },
+    }
+}
