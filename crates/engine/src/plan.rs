@@ -26,11 +26,6 @@ impl DataSet {
         self.0.iter().map(|w| w.count_ones() as u16).sum()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0 == [0; 4]
-    }
-
     /// The members of the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         (0..4u16).flat_map(|w| {
@@ -59,8 +54,6 @@ pub struct Access {
 impl Access {
     /// No such parity, or no member.
     pub const NONE: Access = Access { readable: false, writable: false };
-    /// All is well.
-    pub const FULL: Access = Access { readable: true, writable: true };
 }
 
 /// A stripe as the planner sees it.
@@ -169,8 +162,10 @@ mod tests {
         })
     }
 
+    const FULL: Access = Access { readable: true, writable: true };
+
     fn accesses() -> [Access; 3] {
-        [Access::NONE, Access::FULL, Access { readable: false, writable: true }]
+        [Access::NONE, FULL, Access { readable: false, writable: true }]
     }
 
     /// Every stripe of up to four data blocks, every combination of missing and unreadable blocks, every write: the plan reads
@@ -214,7 +209,7 @@ mod tests {
         let parity_kept = view.p.writable || view.q.writable;
         let others_readable = (0..view.data_disks).all(|i| written(i) || !view.unreadable.contains(i));
         match plan_write(view, first, disks) {
-            Ok(WritePlan::DataOnly) => assert!(!parity_kept && view.unwritable.is_empty() | (view.parities == 2)),
+            Ok(WritePlan::DataOnly) => assert!(!parity_kept && (view.unwritable.len() == 0 || view.parities == 2)),
             Ok(WritePlan::Reconstruct) => assert!(others_readable && parity_kept),
             Ok(WritePlan::Modify) => {
                 assert!(view.in_sync, "old parity was not to be trusted");
@@ -245,7 +240,7 @@ mod tests {
             data_disks: dd,
             unreadable: DataSet::EMPTY,
             unwritable: DataSet::EMPTY,
-            p: Access::FULL,
+            p: FULL,
             q: Access::NONE,
             parities: 1,
             in_sync: true,

@@ -133,50 +133,51 @@ impl Shard {
     /// # Panics
     /// If the scratch memory is too small for one operation ([`Shard::scratch_min`]): a driver's mistake.
     pub fn new(id: ShardId, config: &ArrayConfig, scratch: Scratch) -> Shard {
-        assert!(scratch.bytes >= Shard::scratch_min(config), "scratch memory is smaller than one operation needs");
-        let array_sectors = config.geometry.array_sectors();
-        let leased = match &config.geometry {
-            Geometry::Parity(_) => config.geometry.component_sectors(),
+        Shard::with_setup(id, &ShardSetup::of(config), scratch)
+    }
+
+    /// The least scratch memory a shard of this array can work with, in bytes: one operation of the longest piece.
+    pub fn scratch_min(config: &ArrayConfig) -> u64 {
+        ShardSetup::of(config).scratch_min()
+    }
+
+    fn with_setup(id: ShardId, setup: &ShardSetup, scratch: Scratch) -> Shard {
+        assert!(scratch.bytes >= setup.scratch_min(), "scratch memory is smaller than one operation needs");
+        let ShardSetup { geometry, map, region, tunables } = setup.clone();
+        let array_sectors = geometry.array_sectors();
+        let leased = match &geometry {
+            Geometry::Parity(_) => geometry.component_sectors(),
             Geometry::Mirror(_) => array_sectors,
             _ => Sectors::ZERO,
         };
         Shard {
             id,
-            geometry: config.geometry.clone(),
-            tunables: config.tunables,
-            region: config.region,
+            tunables,
+            region,
             array_sectors,
             scratch,
-            map: config.map.clone(),
-            record: Record::new(&config.map),
+            record: Record::new(&map),
             requests: Slab::new(),
             pieces: Slab::new(),
             mirrors: Slab::new(),
             stripes: Slab::new(),
             queued: VecDeque::new(),
             locks: RangeLocks::new(),
-            leases: LeaseTable::new(leased.0.div_ceil(config.region.0)),
+            leases: LeaseTable::new(leased.0.div_ceil(region.0.max(1))),
             lease_waiters: VecDeque::new(),
             arena: Arena::new(&scratch),
             scratch_waiters: VecDeque::new(),
             record_waiters: Vec::new(),
-            reads_out: vec![0; config.map.members.len()],
+            reads_out: vec![0; map.members.len()],
             ready: VecDeque::new(),
             leases_moved: false,
             scratch_freed: false,
             draining: false,
             drained: false,
             out: VecDeque::new(),
+            geometry,
+            map,
         }
-    }
-
-    /// The least scratch memory a shard of this array can work with, in bytes: one operation of the longest piece.
-    pub fn scratch_min(config: &ArrayConfig) -> u64 {
-        let blocks = match &config.geometry {
-            Geometry::Parity(p) => u64::from(p.data_disks()) + u64::from(p.parities()),
-            _ => 1,
-        };
-        blocks * segment_max(&config.geometry, &config.tunables).round_up(arena::PAGE).bytes()
     }
 
     /// Takes one input. Outputs may follow, here or at [`Shard::end_turn`].
@@ -427,6 +428,34 @@ impl Shard {
 
     fn tell_control(&mut self, message: Message) {
         self.out.push_back(Output::Send { to: Peer::Control, message });
+    }
+}
+
+/// What a shard needs to know of an array.
+#[derive(Clone, Debug)]
+struct ShardSetup {
+    geometry: Geometry,
+    map: Arc<MemberMap>,
+    region: Sectors,
+    tunables: Tunables,
+}
+
+impl ShardSetup {
+    fn of(config: &ArrayConfig) -> ShardSetup {
+        ShardSetup {
+            geometry: config.geometry.clone(),
+            map: config.map.clone(),
+            region: config.region,
+            tunables: config.tunables,
+        }
+    }
+
+    fn scratch_min(&self) -> u64 {
+        let blocks = match &self.geometry {
+            Geometry::Parity(p) => u64::from(p.data_disks()) + u64::from(p.parities()),
+            _ => 1,
+        };
+        blocks * segment_max(&self.geometry, &self.tunables).round_up(arena::PAGE).bytes()
     }
 }
 

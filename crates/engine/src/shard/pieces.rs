@@ -40,8 +40,7 @@ impl Shard {
             let Some((member, data_offset)) = shard.readable_member(&extent) else {
                 return shard.child_failed(parent);
             };
-            let piece =
-                Piece { parent, array, len: extent.len, buf, member, read: true, fallback: Fallback::None };
+            let piece = Piece { parent, array, len: extent.len, buf, member, read: true, fallback: Fallback::None };
             shard.read_piece(piece, data_offset + extent.component.from_start());
         });
     }
@@ -51,8 +50,7 @@ impl Shard {
             let Some((member, data_offset)) = writable_member(&shard.map, extent.slot) else {
                 return shard.child_failed(parent);
             };
-            let piece =
-                Piece { parent, array, len: extent.len, buf, member, read: false, fallback: Fallback::None };
+            let piece = Piece { parent, array, len: extent.len, buf, member, read: false, fallback: Fallback::None };
             shard.requests[parent].remaining += 1;
             let op = kind.member_op(data_offset + extent.component.from_start(), extent.len, buf);
             let id = shard.pieces.insert(piece);

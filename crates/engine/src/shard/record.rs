@@ -5,9 +5,9 @@ use std::sync::Arc;
 use raidus_units::{MemberId, Nanos};
 
 use super::{OpRef, Shard};
+use crate::io::Output;
 use crate::map::{MemberMap, MemberState};
 use crate::msg::{Message, Peer};
-use crate::io::Output;
 
 /// What this shard knows about recorded failures.
 #[derive(Debug)]
@@ -62,6 +62,17 @@ impl Shard {
             let message = Message::MemberFailed { member, epoch: self.map.epoch };
             self.out.push_back(Output::Send { to: Peer::Control, message });
         }
+    }
+
+    /// Lets a write wait until its failures are on record. They are reported again: Control may have answered the first
+    /// report, for another write, while this one was still under way.
+    pub(super) fn await_record(&mut self, op: OpRef) {
+        let failed = match op {
+            OpRef::Mirror(i) => self.mirrors[i].failed.clone(),
+            OpRef::Stripe(i) => self.stripes[i].failed.clone(),
+        };
+        failed.into_iter().for_each(|member| self.report_failure(member));
+        self.record_waiters.push(op);
     }
 
     pub(super) fn on_map(&mut self, map: Arc<MemberMap>) {

@@ -193,9 +193,8 @@ impl Shard {
         let len = op.band.len();
         let written = op.band.first..op.band.first + op.band.disks;
         let compute = if plan == WritePlan::Modify {
-            let delta = |i| {
-                (self.block_memory(id, job, Block::Data(i)), self.new_data(geometry, op, i), row.coefficient(i))
-            };
+            let delta =
+                |i| (self.block_memory(id, job, Block::Data(i)), self.new_data(geometry, op, i), row.coefficient(i));
             Compute::PqUpdate { p, q, deltas: written.map(delta).collect(), len }
         } else {
             let block = |i| {
