@@ -1,2 +1,30 @@
-//! Project tasks: ci, tidy, interop, sim, bench.
-fn main() {}
+//! Project tasks, run as `cargo xtask TASK`.
+
+mod sim;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Project tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Check what the compiler does not: layers, crate attributes, file sizes, dependency reasons, forbidden words.
+    Tidy,
+    /// Play arrays in the deterministic simulator.
+    Sim(sim::Args),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().task {
+        Task::Tidy => tidy::run(),
+        Task::Sim(args) => sim::run(&args),
+    }
+}
