@@ -85,6 +85,9 @@ pub enum SbError {
         /// First sector behind the superblock.
         end: Sector,
     },
+    /// An array without any slot.
+    #[error("superblock of an array of 0 devices")]
+    NoSlots,
     /// This device's entry in the device table has a value that means nothing.
     #[error("superblock gives this device the unknown role {0:#06x}")]
     BadRole(

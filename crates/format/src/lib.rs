@@ -12,6 +12,7 @@ mod facts;
 mod superblock;
 mod update;
 mod uuid;
+pub mod v090;
 pub mod v1;
 mod version;
 

@@ -1,10 +1,10 @@
 //! One superblock of any version: looked at, checked, updated, written.
 
-use crate::v1;
 use crate::{
     ArrayFacts, ArrayUpdate, Checksum, Concern, DeviceState, Geometry, MemberFacts, MemberUpdate, MetadataVersion,
     NewSuperblock, ResyncMark, Role, SUPERBLOCK_BYTES, SbError,
 };
+use crate::{v1, v090};
 use core::ops::Deref;
 use raidus_units::{Sector, Sectors};
 
@@ -13,7 +13,9 @@ use raidus_units::{Sector, Sectors};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawSuperblock {
     /// 1.0, 1.1 or 1.2.
-    V1(v1::Raw),
+    V1(Box<v1::Raw>),
+    /// 0.90.
+    V090(v090::Raw),
 }
 
 /// A superblock that passed every check which concerns the block alone. What must be weighed against the device is in
@@ -27,7 +29,10 @@ impl RawSuperblock {
     /// # Errors
     /// If this is not a superblock, or one that cannot even be shown.
     pub fn recognise(block: &[u8], version: MetadataVersion, at: Sector) -> Result<RawSuperblock, SbError> {
-        v1::Raw::recognise(block, version, at).map(RawSuperblock::V1)
+        match version {
+            MetadataVersion::V0_90 => v090::Raw::recognise(block, at).map(RawSuperblock::V090),
+            _ => v1::Raw::recognise(block, version, at).map(|sb| RawSuperblock::V1(Box::new(sb))),
+        }
     }
 
     /// Makes every check that concerns the block alone.
@@ -37,6 +42,7 @@ impl RawSuperblock {
     pub fn check(self) -> Result<Superblock, SbError> {
         match &self {
             RawSuperblock::V1(sb) => sb.check()?,
+            RawSuperblock::V090(sb) => sb.check()?,
         }
         Ok(Superblock(self))
     }
@@ -45,6 +51,7 @@ impl RawSuperblock {
     pub fn concerns(&self, device: Sectors) -> Vec<Concern> {
         match self {
             RawSuperblock::V1(sb) => sb.concerns(device),
+            RawSuperblock::V090(sb) => sb.concerns(),
         }
     }
 
@@ -52,6 +59,7 @@ impl RawSuperblock {
     pub fn version(&self) -> MetadataVersion {
         match self {
             RawSuperblock::V1(sb) => sb.version(),
+            RawSuperblock::V090(_) => MetadataVersion::V0_90,
         }
     }
 
@@ -59,6 +67,7 @@ impl RawSuperblock {
     pub fn array(&self) -> ArrayFacts {
         match self {
             RawSuperblock::V1(sb) => sb.array(),
+            RawSuperblock::V090(sb) => sb.array(),
         }
     }
 
@@ -66,6 +75,7 @@ impl RawSuperblock {
     pub fn member(&self) -> MemberFacts {
         match self {
             RawSuperblock::V1(sb) => sb.member(),
+            RawSuperblock::V090(sb) => sb.member(),
         }
     }
 
@@ -73,6 +83,7 @@ impl RawSuperblock {
     pub fn events(&self) -> u64 {
         match self {
             RawSuperblock::V1(sb) => sb.header().events.get(),
+            RawSuperblock::V090(sb) => sb.events(),
         }
     }
 
@@ -80,6 +91,7 @@ impl RawSuperblock {
     pub fn role_of(&self, dev_number: u32) -> Role {
         match self {
             RawSuperblock::V1(sb) => sb.role_of(dev_number),
+            RawSuperblock::V090(sb) => sb.role_of(dev_number),
         }
     }
 
@@ -87,6 +99,7 @@ impl RawSuperblock {
     pub fn roles(&self) -> Vec<Role> {
         let len = match self {
             RawSuperblock::V1(sb) => sb.role_values().len() as u32,
+            RawSuperblock::V090(_) => v090::DEVICES_MAX,
         };
         (0..len).map(|i| self.role_of(i)).collect()
     }
@@ -95,6 +108,7 @@ impl RawSuperblock {
     pub fn checksum(&self) -> Checksum {
         match self {
             RawSuperblock::V1(sb) => sb.checksum(),
+            RawSuperblock::V090(sb) => sb.checksum(),
         }
     }
 
@@ -102,6 +116,7 @@ impl RawSuperblock {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             RawSuperblock::V1(sb) => sb.encode(),
+            RawSuperblock::V090(sb) => sb.encode(),
         }
     }
 }
@@ -120,7 +135,10 @@ impl Superblock {
     /// # Errors
     /// [`SbError::NotStorable`], [`SbError::MaxDev`], and what [`RawSuperblock::check`] finds wrong with the values.
     pub fn create(new: &NewSuperblock) -> Result<Superblock, SbError> {
-        Ok(Superblock(RawSuperblock::V1(v1::create(new)?)))
+        Ok(Superblock(match new.metadata {
+            MetadataVersion::V0_90 => RawSuperblock::V090(v090::create(new)?),
+            _ => RawSuperblock::V1(Box::new(v1::create(new)?)),
+        }))
     }
 
     /// One superblock round: writes what the array and this member are now, with a new checksum.
@@ -130,6 +148,7 @@ impl Superblock {
     pub fn update(&mut self, array: &ArrayUpdate, member: &MemberUpdate) -> Result<(), SbError> {
         match &mut self.0 {
             RawSuperblock::V1(sb) => v1::update(sb, array, member),
+            RawSuperblock::V090(sb) => v090::update(sb, array, member),
         }
     }
 
@@ -138,25 +157,16 @@ impl Superblock {
     /// in from their own superblocks.
     pub fn array_update(&self) -> ArrayUpdate {
         let facts = self.array();
-        let member = self.member();
-        let mut devices: Vec<_> =
-            self.roles().into_iter().map(|role| (role != Role::Spare).then_some(DeviceState::new(role))).collect();
-        let own = DeviceState {
-            role: member.role,
-            in_sync: member.role.slot().is_some() && member.recovery.is_none(),
-            write_mostly: member.write_mostly,
-            failfast: member.failfast,
-            node: (0, 0),
+        let (mut devices, resync) = match &self.0 {
+            RawSuperblock::V1(_) => (self.devices_v1(), ResyncMark::Clean { good_to: facts.resync }),
+            RawSuperblock::V090(sb) => (sb.devices(), sb.resync_mark()),
         };
-        if let Some(device) = devices.get_mut(member.dev_number as usize) {
-            *device = Some(own);
-        }
         let used = devices.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         devices.truncate(used);
         ArrayUpdate {
             events: facts.events,
             utime: facts.utime,
-            resync: ResyncMark::Clean { good_to: facts.resync },
+            resync,
             devices,
             bitmap: facts.bitmap,
             ppl: facts.ppl,
@@ -171,6 +181,23 @@ impl Superblock {
                 raid_disks: facts.raid_disks,
             },
         }
+    }
+
+    fn devices_v1(&self) -> Vec<Option<DeviceState>> {
+        let member = self.member();
+        let known = |role| (role != Role::Spare).then_some(DeviceState::new(role));
+        let mut devices: Vec<_> = self.roles().into_iter().map(known).collect();
+        let own = DeviceState {
+            role: member.role,
+            in_sync: member.role.slot().is_some() && member.recovery.is_none(),
+            write_mostly: member.write_mostly,
+            failfast: member.failfast,
+            node: (0, 0),
+        };
+        if let Some(device) = devices.get_mut(member.dev_number as usize) {
+            *device = Some(own);
+        }
+        devices
     }
 
     /// What this superblock says, as the member's part of an update.
