@@ -1,0 +1,440 @@
+//! Member I/O of one reactor: turns the engine's [`MemberOp`]s into ring operations and their completions into results.
+//!
+//! An operation is a sequence of [`Step`]s, done one after the other; most have one. What memory members do is done at once,
+//! its result handed on with the next turn's.
+
+use std::sync::Arc;
+
+use raidus_engine::{IoToken, MemberError, MemberIo, MemberOp};
+use raidus_units::SECTOR_BYTES;
+use slab::Slab;
+
+use crate::counters::Tally;
+use crate::members::{Backend, MemberDevice, MemoryDevice, MemoryOp};
+use crate::memory::{Buffer, BufferPool, pointer, usize_of};
+use crate::ring::{Ring, Target, Transfer};
+
+/// Which of a reactor's machines asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Shard,
+    Control,
+}
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) owner: Owner,
+    pub(crate) token: IoToken,
+    pub(crate) result: Result<(), MemberError>,
+}
+
+/// Descriptors per member in the table of fixed files: direct, cached, overlay store.
+const FIXED_PER_MEMBER: u32 = 3;
+/// Longest single transfer; the kernel's own limit is just below 2 GiB.
+const TRANSFER_MAX: u64 = 1 << 30;
+const METADATA_POOL_BYTES: usize = 1 << 20;
+
+/// The operations under way.
+pub(crate) struct MemberIos {
+    devices: Arc<[MemberDevice]>,
+    ops: Slab<Op>,
+    done: Vec<Done>,
+    /// Memory for metadata, which arrives unaligned.
+    metadata: BufferPool,
+    /// Address and length of zeroes that nobody writes.
+    zeroes: (u64, u64),
+    /// Set above the key in user data, to route completions.
+    class: u64,
+}
+
+struct Op {
+    owner: Owner,
+    token: IoToken,
+    member: usize,
+    step: Step,
+    /// What follows, last first.
+    rest: Vec<Step>,
+    /// Metadata being written.
+    data: Option<Buffer>,
+    /// The direct descriptor refused this I/O.
+    cached: bool,
+}
+
+/// Which of a member's places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Base,
+    Store,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Make the base durable.
+    Flush,
+    /// Move bytes.
+    Transfer { place: Place, write: bool, offset: u64, addr: u64, len: u64, sync: bool },
+    /// Zero by fallocate.
+    Zero { place: Place, offset: u64, len: u64, unmap: bool },
+    /// Zero by writing.
+    Zeroes { place: Place, offset: u64, len: u64 },
+    /// The store holds this range now.
+    Mark { offset: u64, len: u64 },
+}
+
+/// Where a step stands.
+enum Progress {
+    Submitted,
+    Ended(Result<(), MemberError>),
+}
+
+impl MemberIos {
+    pub(crate) fn new(devices: Arc<[MemberDevice]>, zeroes: (u64, u64), class: u64) -> std::io::Result<MemberIos> {
+        let metadata = BufferPool::new(METADATA_POOL_BYTES)?;
+        Ok(MemberIos { devices, ops: Slab::new(), done: Vec::new(), metadata, zeroes, class })
+    }
+
+    /// The table of fixed files for the ring.
+    pub(crate) fn fixed_files(&self) -> Vec<i32> {
+        let of = |backend: &Backend| match backend {
+            Backend::File(f) => (f.direct_fd().unwrap_or(-1), f.cached_fd()),
+            _ => (-1, -1),
+        };
+        let per_member = |d: &MemberDevice| {
+            let (direct, cached) = of(&d.base);
+            [direct, cached, d.overlay.as_ref().map_or(-1, |o| of(&o.store).1)]
+        };
+        self.devices.iter().flat_map(per_member).collect()
+    }
+
+    /// Whether nothing is under way and nothing waits to be taken.
+    pub(crate) fn idle(&self) -> bool {
+        self.ops.is_empty() && self.done.is_empty()
+    }
+
+    /// Results that were had without the ring.
+    pub(crate) fn take_done(&mut self, into: &mut Vec<Done>) {
+        into.append(&mut self.done);
+    }
+
+    /// Whether [`take_done`](Self::take_done) has something.
+    pub(crate) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Starts an operation. Its memory is the engine's, which keeps it until the result.
+    pub(crate) fn start(&mut self, owner: Owner, io: MemberIo, ring: &mut Ring, tally: &mut Tally) {
+        let MemberIo { token, member, op } = io;
+        let member = member.index();
+        count(&op, tally);
+        let Some(device) = self.devices.get(member) else {
+            return self.done.push(Done { owner, token, result: Err(MemberError::Gone) });
+        };
+        if !device.writable() && !matches!(op, MemberOp::Read { .. } | MemberOp::Flush) {
+            return self.done.push(Done { owner, token, result: Err(MemberError::Io) });
+        }
+        let Some((steps, data)) = self.steps(device, op) else {
+            return self.done.push(Done { owner, token, result: Err(MemberError::Io) });
+        };
+        let mut rest = steps;
+        let Some(step) = rest.pop() else {
+            return self.done.push(Done { owner, token, result: Ok(()) });
+        };
+        let key = self.ops.insert(Op { owner, token, member, step, rest, data, cached: false });
+        self.run(key, ring, tally);
+    }
+
+    /// The steps of an operation, last first, and the metadata they write; `None` if it reaches past the end of the device.
+    fn steps(&self, device: &MemberDevice, op: MemberOp) -> Option<(Vec<Step>, Option<Buffer>)> {
+        let inside = |sector: u64, len: u64| sector.checked_add(len).is_some_and(|end| end <= device.size().0);
+        let overlaid = device.overlay.is_some();
+        let place = if overlaid { Place::Store } else { Place::Base };
+        let mut data = None;
+        let mut steps = match op {
+            MemberOp::Flush if overlaid || !device.writable() => Vec::new(),
+            MemberOp::Flush => vec![Step::Flush],
+            MemberOp::Read { sector, len, buf } => {
+                inside(sector.0, len.0).then_some(())?;
+                read_steps(device, sector.bytes(), buf.0, len.bytes())
+            }
+            MemberOp::Write { sector, len, buf, fua } => {
+                inside(sector.0, len.0).then_some(())?;
+                let (offset, len) = (sector.bytes(), len.bytes());
+                let transfer = Step::Transfer { place, write: true, offset, addr: buf.0, len, sync: fua };
+                marked(overlaid, offset, len, transfer)
+            }
+            MemberOp::WriteMeta { sector, data: bytes } => {
+                let len = bytes.len() as u64;
+                (inside(sector.0, len.div_ceil(SECTOR_BYTES)) && len.is_multiple_of(SECTOR_BYTES)).then_some(())?;
+                let mut buffer = self.metadata.take(bytes.len()).or_else(|| Buffer::alone(bytes.len()).ok())?;
+                buffer.copy_from_slice(&bytes);
+                let (offset, addr) = (sector.bytes(), buffer.addr().0);
+                data = Some(buffer);
+                let transfer = Step::Transfer { place, write: true, offset, addr, len, sync: true };
+                let mut steps = marked(overlaid, offset, len, transfer);
+                if !overlaid {
+                    steps.push(Step::Flush);
+                }
+                steps
+            }
+            MemberOp::WriteZeroes { sector, len, unmap, fua } => {
+                inside(sector.0, len.0).then_some(())?;
+                let (offset, len) = (sector.bytes(), len.bytes());
+                let mut steps = marked(overlaid, offset, len, Step::Zero { place, offset, len, unmap });
+                if fua && !overlaid {
+                    steps.insert(0, Step::Flush);
+                }
+                steps
+            }
+        };
+        steps.retain(|s| !matches!(s, Step::Transfer { len: 0, .. } | Step::Zero { len: 0, .. }));
+        Some((steps, data))
+    }
+
+    /// Takes a completion of the ring.
+    pub(crate) fn complete(&mut self, key: usize, result: i32, ring: &mut Ring, tally: &mut Tally) {
+        let Some(op) = self.ops.get_mut(key) else {
+            debug_assert!(false, "a completion for nothing under way");
+            return;
+        };
+        let direct = matches!(&self.devices[op.member].base, Backend::File(f) if f.direct_fd().is_some());
+        match op.after(result, direct) {
+            Some(Ok(())) => self.next(key, ring, tally),
+            Some(Err(error)) => self.finish(key, Err(error)),
+            None => self.run(key, ring, tally),
+        }
+    }
+
+    fn next(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) {
+        let op = &mut self.ops[key];
+        match op.rest.pop() {
+            Some(step) => {
+                op.step = step;
+                self.run(key, ring, tally);
+            }
+            None => self.finish(key, Ok(())),
+        }
+    }
+
+    fn finish(&mut self, key: usize, result: Result<(), MemberError>) {
+        let op = self.ops.remove(key);
+        self.done.push(Done { owner: op.owner, token: op.token, result });
+    }
+
+    /// Does steps until one has to wait for the ring.
+    fn run(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) {
+        loop {
+            match self.begin(key, ring, tally) {
+                Progress::Submitted => return,
+                Progress::Ended(Err(error)) => return self.finish(key, Err(error)),
+                Progress::Ended(Ok(())) => match self.ops[key].rest.pop() {
+                    Some(step) => self.ops[key].step = step,
+                    None => return self.finish(key, Ok(())),
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) -> Progress {
+        let op = &self.ops[key];
+        let device = &self.devices[op.member];
+        let user_data = self.class | key as u64;
+        let backend = |place| match (place, &device.overlay) {
+            (Place::Store, Some(overlay)) => &overlay.store,
+            _ => &device.base,
+        };
+        match op.step {
+            Step::Mark { offset, len } => {
+                if let Some(overlay) = &device.overlay {
+                    overlay.mark(offset, len);
+                }
+                Progress::Ended(Ok(()))
+            }
+            Step::Flush => match &device.base {
+                Backend::Null => Progress::Ended(Ok(())),
+                Backend::Memory(memory) => Progress::Ended(memory.verdict(MemoryOp::Flush)),
+                Backend::File(_) => {
+                    ring.sync(target(device, op.member, Place::Base, false), user_data, tally);
+                    Progress::Submitted
+                }
+            },
+            Step::Transfer { place, write, offset, addr, len, sync } => match backend(place) {
+                Backend::Null => Progress::Ended(null_transfer(write, addr, len)),
+                Backend::Memory(memory) => Progress::Ended(memory_transfer(memory, write, offset, addr, len)),
+                Backend::File(file) => {
+                    let direct = !op.cached && file.takes_direct(offset, addr, len);
+                    let transfer = Transfer { write, offset, addr, len: len.min(TRANSFER_MAX) as u32, sync };
+                    // SAFETY: the engine keeps the memory of an I/O until its result; metadata is kept in the operation.
+                    unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
+                    Progress::Submitted
+                }
+            },
+            Step::Zero { place, offset, len, unmap } => match backend(place) {
+                Backend::Null => Progress::Ended(Ok(())),
+                Backend::Memory(memory) => Progress::Ended(memory_zero(memory, offset, len)),
+                Backend::File(_) => {
+                    let how = if unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
+                    let target = target(device, op.member, place, false);
+                    ring.allocate(target, how | libc::FALLOC_FL_KEEP_SIZE, (offset, len), user_data, tally);
+                    Progress::Submitted
+                }
+            },
+            Step::Zeroes { place, offset, len } => {
+                let (addr, available) = self.zeroes;
+                let transfer = Transfer {
+                    write: true,
+                    offset,
+                    addr,
+                    len: len.min(available).min(TRANSFER_MAX) as u32,
+                    sync: false,
+                };
+                let direct = matches!(backend(place), Backend::File(file)
+                    if !op.cached && file.takes_direct(offset, addr, u64::from(transfer.len)));
+                // SAFETY: the zeroes live as long as the reactor.
+                unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
+                Progress::Submitted
+            }
+        }
+    }
+}
+
+impl Op {
+    /// Where the step stands after a result from the ring: ended, or (`None`) to be submitted again as it is now. `direct`: the
+    /// member has a descriptor past the page cache.
+    fn after(&mut self, result: i32, direct: bool) -> Option<Result<(), MemberError>> {
+        let errno = -result;
+        if matches!(errno, libc::EAGAIN | libc::EINTR) {
+            return None;
+        }
+        let refused_alignment = errno == libc::EINVAL && direct && !self.cached;
+        match &mut self.step {
+            Step::Flush | Step::Mark { .. } => return Some(check(result)),
+            Step::Zero { place, offset, len, .. } => {
+                if matches!(errno, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ENOTTY) {
+                    self.step = Step::Zeroes { place: *place, offset: *offset, len: *len };
+                    return None;
+                }
+                return Some(check(result));
+            }
+            Step::Transfer { .. } | Step::Zeroes { .. } if refused_alignment => {
+                self.cached = true;
+                return None;
+            }
+            Step::Transfer { offset, len, addr, .. } => match moved(result, offset, len) {
+                Ok(done) => *addr += done,
+                Err(error) => return Some(Err(error)),
+            },
+            Step::Zeroes { offset, len, .. } => {
+                if let Err(error) = moved(result, offset, len) {
+                    return Some(Err(error));
+                }
+            }
+        }
+        match self.step {
+            Step::Transfer { len: 1.., .. } | Step::Zeroes { len: 1.., .. } => None,
+            _ => Some(Ok(())),
+        }
+    }
+}
+
+/// Advances a range by what was transferred. Nothing transferred is an error: the end of a file, or a full disk.
+fn moved(result: i32, offset: &mut u64, len: &mut u64) -> Result<u64, MemberError> {
+    check(result)?;
+    let done = u64::from(result.unsigned_abs()).min(*len);
+    if done == 0 {
+        return Err(MemberError::Io);
+    }
+    *offset += done;
+    *len -= done;
+    Ok(done)
+}
+
+fn check(result: i32) -> Result<(), MemberError> {
+    match -result {
+        libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::ENOMEDIUM => Err(MemberError::Gone),
+        errno if errno > 0 => Err(MemberError::Io),
+        _ => Ok(()),
+    }
+}
+
+fn read_steps(device: &MemberDevice, offset: u64, addr: u64, len: u64) -> Vec<Step> {
+    let step = |place, at: u64, len| Step::Transfer {
+        place,
+        write: false,
+        offset: at,
+        addr: addr + (at - offset),
+        len,
+        sync: false,
+    };
+    match &device.overlay {
+        None => vec![step(Place::Base, offset, len)],
+        Some(overlay) => {
+            let place = |in_store| if in_store { Place::Store } else { Place::Base };
+            overlay.runs(offset, len).iter().rev().map(|r| step(place(r.in_store), r.offset, r.len)).collect()
+        }
+    }
+}
+
+/// A write's step, followed by the note in the overlay, if there is one. Last first.
+fn marked(overlaid: bool, offset: u64, len: u64, step: Step) -> Vec<Step> {
+    if overlaid { vec![Step::Mark { offset, len }, step] } else { vec![step] }
+}
+
+fn target(device: &MemberDevice, member: usize, place: Place, direct: bool) -> Target {
+    let first = member as u32 * FIXED_PER_MEMBER;
+    let cached = |backend: &Backend| match backend {
+        Backend::File(f) => f.cached_fd(),
+        _ => -1,
+    };
+    match (place, &device.overlay, &device.base) {
+        (Place::Store, Some(overlay), _) => Target { fd: cached(&overlay.store), fixed: first + 2 },
+        (_, _, Backend::File(f)) if direct => Target { fd: f.direct_fd().unwrap_or(-1), fixed: first },
+        (_, _, base) => Target { fd: cached(base), fixed: first + 1 },
+    }
+}
+
+fn memory_transfer(memory: &MemoryDevice, write: bool, offset: u64, addr: u64, len: u64) -> Result<(), MemberError> {
+    memory.verdict_of_transfer(write, offset, len)?;
+    let at = pointer(raidus_engine::MemAddr(addr)).ok_or(MemberError::Io)?;
+    let result = if write {
+        // SAFETY: the engine gives `len` readable bytes for a write.
+        memory.write(offset, unsafe { std::slice::from_raw_parts(at.as_ptr(), usize_of(len)) })
+    } else {
+        // SAFETY: the engine gives `len` writable bytes for a read, which nobody else uses meanwhile.
+        memory.read(offset, unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), usize_of(len)) })
+    };
+    result.map_err(|_| MemberError::Io)
+}
+
+fn memory_zero(memory: &MemoryDevice, offset: u64, len: u64) -> Result<(), MemberError> {
+    memory.verdict_of_transfer(true, offset, len)?;
+    memory.zero(offset, len).map_err(|_| MemberError::Io)
+}
+
+fn null_transfer(write: bool, addr: u64, len: u64) -> Result<(), MemberError> {
+    let at = pointer(raidus_engine::MemAddr(addr)).ok_or(MemberError::Io)?;
+    if !write {
+        // SAFETY: the engine gives `len` writable bytes for a read.
+        unsafe { at.as_ptr().write_bytes(0, usize_of(len)) };
+    }
+    Ok(())
+}
+
+fn count(op: &MemberOp, tally: &mut Tally) {
+    match op {
+        MemberOp::Read { len, .. } => {
+            tally.member_reads += 1;
+            tally.member_read_bytes += len.bytes();
+        }
+        MemberOp::Write { len, .. } => {
+            tally.member_writes += 1;
+            tally.member_write_bytes += len.bytes();
+        }
+        MemberOp::WriteMeta { .. } => tally.metadata_writes += 1,
+        MemberOp::Flush => tally.member_flushes += 1,
+        MemberOp::WriteZeroes { len, .. } => tally.member_zeroed_bytes += len.bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

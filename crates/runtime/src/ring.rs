@@ -1,0 +1,241 @@
+//! One reactor's io_uring: submission with back-pressure, completions, fixed files and registered memory.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+
+use crate::counters::Tally;
+
+/// Submissions gathered before the kernel is called.
+const SUBMISSIONS: u32 = 512;
+/// Completions the ring holds; the kernel keeps what overflows.
+const COMPLETIONS: u32 = 4096;
+/// The kernel's limits of registered buffers: bytes of each.
+const REGISTERED_BYTES_MAX: usize = 1 << 30;
+
+/// Why a ring cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// Switched off or filtered.
+    #[error(
+        "this system does not allow io_uring ({source}); set the sysctl kernel.io_uring_disabled to 0, or allow the \
+         io_uring_* system calls in the container's seccomp profile"
+    )]
+    Forbidden {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Too old.
+    #[error("this kernel's io_uring lacks what raidus needs; Linux 5.15 or newer is required")]
+    TooOld,
+    /// Anything else.
+    #[error("cannot set up io_uring: {source}")]
+    Io {
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A ring, used by the thread that made it.
+pub(crate) struct Ring {
+    uring: IoUring,
+    /// Entries that found the submission queue full while the kernel took none.
+    backlog: VecDeque<Entry>,
+    fixed_files: bool,
+    /// Registered memory: (start, end), ascending; the place is the index.
+    registered: Vec<(u64, u64, u16)>,
+    /// Submissions without a completion yet.
+    pub(crate) in_flight: usize,
+}
+
+/// What an operation acts on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The descriptor.
+    pub(crate) fd: RawFd,
+    /// Its place in the table of fixed files.
+    pub(crate) fixed: u32,
+}
+
+impl Ring {
+    pub(crate) fn new() -> Result<Ring, RingError> {
+        let uring = build()?;
+        if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
+            return Err(RingError::TooOld);
+        }
+        Ok(Ring { uring, backlog: VecDeque::new(), fixed_files: false, registered: Vec::new(), in_flight: 0 })
+    }
+
+    /// Registers descriptors, −1 for none. Without the kernel's consent they are used as they are.
+    pub(crate) fn register_files(&mut self, fds: &[RawFd]) {
+        self.fixed_files = fds.iter().any(|fd| *fd >= 0) && self.uring.submitter().register_files(fds).is_ok();
+    }
+
+    /// Registers memory (start, length), which must stay mapped as long as the ring lives. RLIMIT_MEMLOCK may forbid it; then it
+    /// is used as it is.
+    ///
+    /// # Safety
+    /// The ranges stay mapped until the ring is dropped.
+    pub(crate) unsafe fn register_memory(&mut self, ranges: &[(u64, usize)]) {
+        let ranges: Vec<_> = ranges.iter().filter(|(_, len)| *len > 0 && *len <= REGISTERED_BYTES_MAX).collect();
+        let iovecs: Vec<libc::iovec> =
+            ranges.iter().map(|(base, len)| libc::iovec { iov_base: *base as *mut _, iov_len: *len }).collect();
+        // SAFETY: the caller keeps the ranges mapped.
+        if iovecs.is_empty() || unsafe { self.uring.submitter().register_buffers(&iovecs) }.is_err() {
+            return;
+        }
+        self.registered = (0u16..).zip(&ranges).map(|(i, (base, len))| (*base, *base + *len as u64, i)).collect();
+        self.registered.sort_unstable();
+    }
+
+    fn registered_index(&self, addr: u64, len: u64) -> Option<u16> {
+        let after = self.registered.partition_point(|(start, ..)| *start <= addr);
+        let (_, end, index) = self.registered[..after].last()?;
+        (addr + len <= *end).then_some(*index)
+    }
+
+    /// Queues a read or write of memory.
+    ///
+    /// # Safety
+    /// `len` bytes at `addr` stay valid, and unchanged by others, until the completion with `user_data` was seen.
+    pub(crate) unsafe fn transfer(&mut self, target: Target, transfer: &Transfer, user_data: u64, tally: &mut Tally) {
+        let Transfer { write, offset, addr, len, sync } = *transfer;
+        let rw_flags = if sync { libc::RWF_DSYNC } else { 0 };
+        let fd = self.fd(target);
+        let pointer = addr as *mut u8;
+        let index = self.registered_index(addr, u64::from(len));
+        let entry = match (write, index) {
+            (false, None) => opcode::Read::new(fd, pointer, len).offset(offset).build(),
+            (false, Some(i)) => opcode::ReadFixed::new(fd, pointer, len, i).offset(offset).build(),
+            (true, None) => opcode::Write::new(fd, pointer, len).offset(offset).rw_flags(rw_flags).build(),
+            (true, Some(i)) => opcode::WriteFixed::new(fd, pointer, len, i).offset(offset).rw_flags(rw_flags).build(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.push(self.fixed(entry).user_data(user_data), tally) };
+    }
+
+    /// Queues an fdatasync.
+    pub(crate) fn sync(&mut self, target: Target, user_data: u64, tally: &mut Tally) {
+        let entry = opcode::Fsync::new(self.fd(target)).flags(io_uring::types::FsyncFlags::DATASYNC).build();
+        // SAFETY: the operation names no memory.
+        unsafe { self.push(self.fixed(entry).user_data(user_data), tally) };
+    }
+
+    /// Queues a fallocate.
+    pub(crate) fn allocate(&mut self, target: Target, mode: i32, range: (u64, u64), user_data: u64, tally: &mut Tally) {
+        let entry = opcode::Fallocate::new(self.fd(target), range.1).offset(range.0).mode(mode).build();
+        // SAFETY: the operation names no memory.
+        unsafe { self.push(self.fixed(entry).user_data(user_data), tally) };
+    }
+
+    fn fd(&self, target: Target) -> Fd {
+        Fd(if self.fixed_files { target.fixed as RawFd } else { target.fd })
+    }
+
+    fn fixed(&self, entry: Entry) -> Entry {
+        if self.fixed_files { entry.flags(Flags::FIXED_FILE) } else { entry }
+    }
+
+    /// Queues an operation.
+    ///
+    /// # Safety
+    /// The memory it names stays valid until its completion was seen.
+    pub(crate) unsafe fn push(&mut self, entry: Entry, tally: &mut Tally) {
+        self.in_flight += 1;
+        if !self.backlog.is_empty() {
+            return self.backlog.push_back(entry);
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+            return;
+        }
+        self.backlog.push_back(entry);
+        self.flush(tally);
+    }
+
+    /// Hands everything queued to the kernel, without waiting.
+    pub(crate) fn flush(&mut self, tally: &mut Tally) {
+        loop {
+            self.refill();
+            let queued = self.uring.submission().len();
+            if queued == 0 && !self.uring.submission().taskrun() && !self.uring.submission().cq_overflow() {
+                return;
+            }
+            tally.syscalls += 1;
+            match self.uring.submit() {
+                Ok(taken) if taken > 0 && !self.backlog.is_empty() => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+                // EBUSY and EAGAIN: completions have to be taken first. What is queued stays queued.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Hands everything queued to the kernel and sleeps until something completes, at most for `timeout`.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, tally: &mut Tally) {
+        self.refill();
+        tally.syscalls += 1;
+        let result = match timeout {
+            None => self.uring.submit_and_wait(1),
+            Some(timeout) => {
+                let timespec = Timespec::from(timeout);
+                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        // ETIME, EINTR, EBUSY: the next turn looks at what there is.
+        let _ = result;
+    }
+
+    fn refill(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: `push` had the caller's promise for the entry.
+            if unsafe { self.uring.submission().push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Takes completions as (user data, result, whether it was the operation's last).
+    pub(crate) fn completions(&mut self, into: &mut Vec<(u64, i32, bool)>) {
+        let before = into.len();
+        into.extend(self.uring.completion().map(|c| (c.user_data(), c.result(), !io_uring::cqueue::more(c.flags()))));
+        self.in_flight -= into[before..].iter().filter(|(.., last)| *last).count();
+    }
+}
+
+/// A read or write of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) write: bool,
+    pub(crate) offset: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) sync: bool,
+}
+
+/// The newest set-up the kernel takes: completions are posted only when the reactor asks for them (6.1), or at least without
+/// interrupting it (5.19).
+fn build() -> Result<IoUring, RingError> {
+    let deferred = IoUring::builder()
+        .setup_cqsize(COMPLETIONS)
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(SUBMISSIONS);
+    let result = deferred
+        .or_else(|_| {
+            IoUring::builder().setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_taskrun_flag().build(SUBMISSIONS)
+        })
+        .or_else(|_| IoUring::builder().setup_cqsize(COMPLETIONS).build(SUBMISSIONS));
+    result.map_err(|source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => RingError::Forbidden { source },
+        Some(libc::EINVAL) => RingError::TooOld,
+        _ => RingError::Io { source },
+    })
+}
