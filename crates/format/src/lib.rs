@@ -7,8 +7,15 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod badblocks;
+pub mod bitmap;
+mod crc;
 mod error;
 mod facts;
+mod foreign;
+pub mod journal;
+pub mod ppl;
+mod probe;
 mod superblock;
 mod update;
 mod uuid;
@@ -20,6 +27,8 @@ pub use error::{Concern, SbError};
 pub use facts::{
     ArrayFacts, BadBlockArea, Checksum, MemberFacts, NO_POSITION, PplArea, Recovery, Reshape, Role, Timestamp,
 };
+pub use foreign::Foreign;
+pub use probe::{Found, Probe, ProbeRead, probe, probe_areas};
 pub use superblock::{RawSuperblock, Superblock};
 pub use update::{ArrayUpdate, DeviceState, Geometry, MemberUpdate, NewSuperblock, ResyncMark};
 pub use uuid::{MdUuid, UuidError};

@@ -94,8 +94,10 @@ fn the_array_is_what_the_kernel_said() {
             assert_eq!(i64::from(layout), m.layout, "{what}");
         }
         // It went on for a moment after the kernel was asked.
-        assert!(facts.reshape.map(|r| r.position.0) >= m.reshape_position, "{what}");
         assert_eq!(facts.reshape.is_some(), m.reshape_position.is_some(), "{what}");
+        if let (Some(reshape), Some(then)) = (facts.reshape, m.reshape_position) {
+            assert!(if reshape.backwards { reshape.position.0 <= then } else { reshape.position.0 >= then }, "{what}");
+        }
         // A spare is not written when the array goes clean, nor is a failed member; a killed machine leaves it dirty.
         if sb.member().role != Role::Spare && m.members[*disk].state != "faulty" && m.after_crash.is_none() {
             assert_eq!(facts.resync.map(|p| p.0), m.resync_start, "{what}");
