@@ -1,5 +1,7 @@
 //! What a client sees of the array.
 
+use raidus_units::SECTOR_BYTES;
+
 use crate::codec::wire;
 
 /// One export: its name, its size and what may be asked of it. Every value was checked against the protocol's rules.
@@ -17,9 +19,9 @@ pub struct Export {
 /// The sizes a client has to keep to, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
-    /// Offsets and lengths are multiples of this: the array's logical block size. A power of two, at most 65536.
+    /// Offsets and lengths are multiples of this: the array's logical block size. A power of two, 512 to 65536.
     pub min: u32,
-    /// Requests that are multiples of this are efficient. A power of two, at least 512 and at least `min`.
+    /// Requests that are multiples of this are efficient. A power of two, at least `min`.
     pub preferred: u32,
     /// Longest read or write. At least `preferred`, at most 1 GiB.
     pub max_payload: u32,
@@ -33,12 +35,14 @@ pub enum ExportError {
     Name,
     /// The block sizes contradict the protocol's rules.
     #[error(
-        "block sizes {min}/{preferred}/{max_payload} are not possible: the minimum must be a power of two up to 65536, the \
-         preferred size a power of two of at least 512 and the minimum, and the longest request between that and 1 GiB",
+        "block sizes {min}/{preferred}/{max_payload} are not possible: the minimum must be a power of two from 512 to 65536, \
+         the preferred size a power of two of at least that, and the longest request between that and 1 GiB",
         min = .0.min, preferred = .0.preferred, max_payload = .0.max_payload
     )]
     BlockSizes(BlockSizes),
 }
+
+const SECTOR: u32 = SECTOR_BYTES as u32;
 
 /// The longest string the server puts into a description or an error message.
 const DESCRIPTION_MAX: usize = 1024;
@@ -54,9 +58,9 @@ impl BlockSizes {
 
     fn are_valid(&self) -> bool {
         self.min.is_power_of_two()
-            && self.min <= 1 << 16
+            && (SECTOR..=1 << 16).contains(&self.min)
             && self.preferred.is_power_of_two()
-            && self.preferred >= self.min.max(512)
+            && self.preferred >= self.min
             && self.max_payload >= self.preferred
             && self.max_payload <= 1 << 30
     }
@@ -141,6 +145,15 @@ impl Export {
         name.is_empty() || name == self.name.as_bytes()
     }
 
+    /// With the longest request lowered to `bytes`, or to the minimum block size if that is more.
+    #[must_use]
+    pub fn limited_to(mut self, bytes: u32) -> Export {
+        let blocks = &mut self.blocks;
+        blocks.max_payload = blocks.max_payload.min(bytes.max(blocks.min));
+        blocks.preferred = blocks.preferred.min(1 << blocks.max_payload.ilog2());
+        self
+    }
+
     /// The transmission flags. Every export may be used over several connections, since a flush on one covers all.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         let mut flags = wire::FLAG_HAS_FLAGS | wire::FLAG_SEND_FLUSH | wire::FLAG_SEND_FUA | wire::FLAG_CAN_MULTI_CONN;
@@ -177,12 +190,23 @@ mod tests {
         for bad in [
             BlockSizes { min: 0, ..blocks },
             BlockSizes { min: 3, ..blocks },
+            BlockSizes { min: 256, ..blocks },
             BlockSizes { min: 1 << 17, preferred: 1 << 17, ..blocks },
             BlockSizes { preferred: 256, ..blocks },
             BlockSizes { max_payload: 2048, ..blocks },
             BlockSizes { max_payload: u32::MAX, ..blocks },
         ] {
             assert_eq!(Export::new("md0", 0, bad), Err(ExportError::BlockSizes(bad)));
+        }
+    }
+
+    #[test]
+    fn limits_keep_the_rules() {
+        let export =
+            Export::new("md0", 0, BlockSizes { preferred: 1 << 20, ..BlockSizes::for_logical_block(512) }).unwrap();
+        for limit in [0, 511, 512, 5000, 65536, 3 << 20, u32::MAX] {
+            let blocks = export.clone().limited_to(limit).blocks();
+            assert!(blocks.are_valid() && blocks.max_payload <= limit.max(512), "{limit}: {blocks:?}");
         }
     }
 

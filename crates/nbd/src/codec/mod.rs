@@ -123,6 +123,13 @@ impl Session {
         }
     }
 
+    /// Lowers the longest payload to `bytes`. Only before the first message, as clients are told during the handshake.
+    pub fn limit_payload(&mut self, bytes: u32) {
+        if bytes < self.export.blocks().max_payload {
+            self.export = Arc::new(Export::clone(&self.export).limited_to(bytes));
+        }
+    }
+
     /// What the session needs next.
     pub fn need(&self) -> Need {
         match self.state {
