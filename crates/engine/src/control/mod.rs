@@ -23,6 +23,8 @@ pub mod provisional;
 mod round;
 mod status;
 mod superblock;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
