@@ -1,13 +1,19 @@
 //! The runtime: runs the engine's state machines on io_uring, one reactor per core.
 #![deny(missing_docs)]
 
+mod array;
+mod client;
 mod compute;
 mod counters;
+mod mailbox;
 mod member_io;
 pub mod members;
 pub mod memory;
+mod reactor;
 mod ring;
 pub mod stream;
 
+pub use array::{ArrayHandle, RunOptions, StartError, StopFailed, start};
+pub use client::{ArrayRequest, Client, Completion};
 pub use counters::Tally;
 pub use ring::RingError;

@@ -56,7 +56,7 @@ struct Op {
     /// What follows, last first.
     rest: Vec<Step>,
     /// Metadata being written.
-    data: Option<Buffer>,
+    _data: Option<Buffer>,
     /// The direct descriptor refused this I/O.
     cached: bool,
 }
@@ -140,7 +140,7 @@ impl MemberIos {
         let Some(step) = rest.pop() else {
             return self.done.push(Done { owner, token, result: Ok(()) });
         };
-        let key = self.ops.insert(Op { owner, token, member, step, rest, data, cached: false });
+        let key = self.ops.insert(Op { owner, token, member, step, rest, _data: data, cached: false });
         self.run(key, ring, tally);
     }
 

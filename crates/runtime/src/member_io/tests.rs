@@ -137,7 +137,7 @@ fn files_without_fallocate_are_zeroed_by_writing() {
         member: 0,
         step: Step::Zero { place: Place::Base, offset: 512, len: 1024, unmap: false },
         rest: Vec::new(),
-        data: None,
+        _data: None,
         cached: false,
     };
     assert!(step.after(-libc::EOPNOTSUPP, false).is_none());
@@ -202,7 +202,7 @@ fn a_short_transfer_goes_on_where_it_stopped() {
         member: 0,
         step: Step::Transfer { place: Place::Base, write: false, offset: 0, addr: 4096, len: 4096, sync: false },
         rest: Vec::new(),
-        data: None,
+        _data: None,
         cached: false,
     };
     assert!(op.after(1000, false).is_none());

@@ -26,6 +26,8 @@
 //! stops at once. Requests under way run to their end and are replied to (unless the socket failed), queued bytes are
 //! sent, then the socket is closed and the connection dropped.
 
+mod socket;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -42,6 +44,15 @@ pub trait Service: Send + Sync {
     /// A client connected.
     fn connect(&self, peer: &PeerAddress) -> Box<dyn Connection>;
 }
+
+/// A service as the reactors share it.
+pub(crate) type SharedService = Arc<dyn Service>;
+
+pub(crate) use socket::Streams;
+
+/// A listening socket being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceId(pub(crate) u64);
 
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,6 +217,12 @@ impl<'a> Context<'a> {
     /// Requests submitted and not yet replied to.
     pub fn requests_under_way(&self) -> usize {
         self.effects.requests_under_way
+    }
+
+    /// Copied bytes queued for sending that the socket has not begun to take. A client that sends without reading the replies
+    /// makes them pile up: answer [`Then::Wait`] when there are too many; `receive` is called again once some were sent.
+    pub fn bytes_queued(&self) -> usize {
+        self.effects.sends.iter().map(|piece| if let Piece::Bytes(bytes) = piece { bytes.len() } else { 0 }).sum()
     }
 
     /// Sends a copy of `bytes`.
