@@ -1,60 +1,28 @@
-//! Superblocks written by the real kernel and mdadm: read, compared with what the kernel said, and written again.
+//! Superblocks.
 
-use raidus_format::{MetadataVersion, RawSuperblock, Role, SUPERBLOCK_BYTES, Superblock};
-use raidus_golden::{Case, Manifest, cases};
-use raidus_units::{Level, Sector, Sectors};
-use std::fmt;
-use std::sync::OnceLock;
-
-/// One disk of one array.
-struct Disk {
-    case: &'static Case,
-    disk: usize,
-    device: Sectors,
-    block: Vec<u8>,
-    sb: Superblock,
-}
-
-/// Every disk of every array, unpacked once.
-fn disks() -> &'static [Disk] {
-    static DISKS: OnceLock<Vec<Disk>> = OnceLock::new();
-    DISKS.get_or_init(|| cases().iter().flat_map(|case| (0..case.disks()).map(|disk| load(case, disk))).collect())
-}
-
-fn load(case: &'static Case, disk: usize) -> Disk {
-    let image = case.image(disk);
-    let version = version_of(&case.manifest);
-    let device = Sectors::from_bytes_floor(image.len() as u64);
-    let at = version.superblock_at(device).expect("a device large enough");
-    let block = image[at.bytes() as usize..][..SUPERBLOCK_BYTES].to_vec();
-    let sb = Superblock::parse(&block, version, at).unwrap_or_else(|e| panic!("{} disk{disk}: {e}", case.name));
-    Disk { case, disk, device, block, sb }
-}
-
-/// The manifest shows 0.90 as 0.91 while reshaping.
-fn version_of(manifest: &Manifest) -> MetadataVersion {
-    manifest.metadata.replace("0.91", "0.90").parse().unwrap()
-}
+use crate::{Disk, disks};
+use raidus_format::{RawSuperblock, Role};
+use raidus_units::{Level, Sector};
 
 #[test]
 fn parsing_and_encoding_gives_the_same_bytes() {
     for disk in disks() {
         assert!(disk.sb.encode() == disk.block, "{disk}");
         assert!(disk.sb.checksum().is_right(), "{disk}: {:x?}", disk.sb.checksum());
-        assert_eq!(disk.sb.concerns(disk.device), [], "{disk}");
+        assert_eq!(disk.sb.concerns(disk.size), [], "{disk}");
     }
 }
 
 #[test]
 fn writing_what_a_superblock_says_changes_nothing() {
     for disk @ Disk { sb, block, .. } in disks() {
-        let (facts, array) = (sb.array(), sb.array_update());
+        let facts = &disk.array;
         // A clean 0.90 superblock that only mdadm has written lacks the kernel's checkpoint.
         if matches!(&**sb, RawSuperblock::V090(raw) if facts.clean && raw.word(43) == 0) {
             continue;
         }
         let mut same = sb.clone();
-        same.update(&array, &sb.member_update()).unwrap();
+        same.update(&sb.array_update(), &sb.member_update()).unwrap();
         let written = same.encode();
         let differ: Vec<_> = (0..block.len()).filter(|i| written[*i] != block[*i]).collect();
         assert!(differ.is_empty(), "{disk}: bytes {differ:?}");
@@ -63,8 +31,8 @@ fn writing_what_a_superblock_says_changes_nothing() {
 
 #[test]
 fn the_array_is_what_the_kernel_said() {
-    for what @ Disk { case, disk, sb, .. } in disks() {
-        let (m, facts) = (&case.manifest, sb.array());
+    for what in disks() {
+        let (m, facts) = (&what.case.manifest, &what.array);
         assert_eq!(facts.uuid.to_string(), m.uuid, "{what}");
         if facts.metadata.is_v1() {
             // mdadm leaves the host out where the whole would not fit with a NUL behind it.
@@ -73,7 +41,7 @@ fn the_array_is_what_the_kernel_said() {
             assert_eq!(facts.name, if full.len() < 32 { &full } else { name }, "{what}");
         }
         // A disk that is no longer in the array says what was true when it left.
-        if !m.members[*disk].is_in_array() {
+        if !what.said().is_in_array() {
             continue;
         }
         // Where the machine was killed while reshaping, the kernel was asked before.
@@ -99,7 +67,7 @@ fn the_array_is_what_the_kernel_said() {
             assert!(if reshape.backwards { reshape.position.0 <= then } else { reshape.position.0 >= then }, "{what}");
         }
         // A spare is not written when the array goes clean, nor is a failed member; a killed machine leaves it dirty.
-        if sb.member().role != Role::Spare && m.members[*disk].state != "faulty" && m.after_crash.is_none() {
+        if what.member.role != Role::Spare && what.said().state != "faulty" && m.after_crash.is_none() {
             assert_eq!(facts.resync.map(|p| p.0), m.resync_start, "{what}");
         }
         assert_eq!(facts.bitmap.map_or("none".into(), |offset| format!("{offset:+}")), m.bitmap.location, "{what}");
@@ -110,8 +78,8 @@ fn the_array_is_what_the_kernel_said() {
 
 #[test]
 fn the_member_is_what_the_kernel_said() {
-    for what @ Disk { case, disk, sb, .. } in disks() {
-        let (m, facts) = (&case.manifest.members[*disk], sb.member());
+    for what in disks() {
+        let (m, facts) = (what.said(), &what.member);
         let Some(data_offset) = m.data_offset_sectors else { continue };
         assert_eq!(facts.data_offset, Sector(data_offset), "{what}");
         assert_eq!(facts.write_mostly, m.state.contains("write_mostly"), "{what}");
@@ -119,10 +87,10 @@ fn the_member_is_what_the_kernel_said() {
         assert_eq!(facts.replacement, m.state.contains("replacement") && !m.state.contains("want"), "{what}");
         // A failed member's own superblock still calls it a healthy one. Where the machine was killed while reshaping,
         // the kernel was asked before the new members came in.
-        if m.state.contains("faulty") || case.manifest.scenario == "reshapecrash" {
+        if m.state.contains("faulty") || what.case.manifest.scenario == "reshapecrash" {
             continue;
         }
-        let is_v1 = sb.version().is_v1();
+        let is_v1 = what.version().is_v1();
         match facts.role {
             Role::Slot(slot) => assert_eq!(Some(slot.0), m.slot_number(), "{what}"),
             Role::Journal => assert_eq!(m.slot, "journal", "{what}"),
@@ -133,11 +101,5 @@ fn the_member_is_what_the_kernel_said() {
         if is_v1 && facts.role.slot().is_some() {
             assert_eq!(facts.recovery.map(|r| r.offset.0), m.recovery_start, "{what}");
         }
-    }
-}
-
-impl fmt::Display for Disk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} disk{}", self.case.name, self.disk)
     }
 }
