@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use raidus_format::bitmap::LoadedBitmap;
 use raidus_layout::Geometry;
 use raidus_units::{Nanos, Sector, Sectors};
 
-use crate::control::provisional::BitmapSuperblock;
 use crate::io::MemAddr;
 use crate::map::MemberMap;
 
@@ -18,8 +18,8 @@ pub struct ArrayConfig {
     pub map: Arc<MemberMap>,
     /// Superblock and its place per member, by member id. Those of faulty members are never written.
     pub members: Vec<MemberSetup>,
-    /// The write-intent bitmap as loaded (bits that need a resync set), if the array has one.
-    pub bitmap: Option<BitmapSetup>,
+    /// The internal write-intent bitmap, if the array has one.
+    pub bitmap: Option<LoadedBitmap>,
     /// Size of a lease region: the bitmap chunk, or 64 MiB.
     pub region: Sectors,
     /// Settings.
@@ -35,15 +35,6 @@ pub struct MemberSetup {
     pub superblock: raidus_format::Superblock,
     /// Device sector of the superblock.
     pub super_sector: Sector,
-}
-
-/// The write-intent bitmap as loaded.
-#[derive(Clone, Debug)]
-pub struct BitmapSetup {
-    /// Its superblock, as it will be updated and written back.
-    pub superblock: BitmapSuperblock,
-    /// The bytes behind the superblock: bit i is bit i mod 8 of byte i / 8. All ones if the bitmap was stale.
-    pub bits: Vec<u8>,
 }
 
 /// Settings of a running array, md's names where md has them.

@@ -12,16 +12,17 @@
 
 mod config;
 pub mod control;
-mod plan;
 mod io;
 mod map;
 mod msg;
+mod plan;
 pub mod shard;
 
-pub use config::{ArrayConfig, BitmapSetup, MemberSetup, Scratch, Tunables};
+pub use config::{ArrayConfig, MemberSetup, Scratch, Tunables};
 pub use control::Control;
 pub use io::{
-    Compute, Input, IoToken, MemAddr, MemberError, MemberIo, MemberOp, Output, Reply, Request, RequestError, RequestId, RequestOp,
+    Compute, Input, IoToken, MemAddr, MemberError, MemberIo, MemberOp, Output, Reply, Request, RequestError, RequestId,
+    RequestOp,
 };
 pub use map::{Member, MemberMap, MemberState, SlotEntry};
 pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind};

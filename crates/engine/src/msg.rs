@@ -152,4 +152,3 @@ pub enum StripeKind {
         unmap: bool,
     },
 }
-

@@ -19,7 +19,6 @@ mod flush;
 mod leases;
 mod life;
 mod outbox;
-pub mod provisional;
 mod round;
 mod status;
 mod superblock;
@@ -30,12 +29,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use raidus_layout::Geometry;
-use raidus_units::{Nanos, Sector};
+use raidus_units::Nanos;
 
 use crate::config::{ArrayConfig, Tunables};
 use crate::io::{Input, Output};
 use crate::map::MemberMap;
-use crate::msg::{Message, Peer, Region, ShardId};
+use crate::msg::{Message, Peer, ShardId};
 
 use bitmap::Bitmap;
 use failure::Failures;
@@ -94,9 +93,9 @@ pub struct Control {
 impl Control {
     /// Control of the array in `config`. Writes nothing until the first lease is asked for or a member fails.
     pub fn new(config: ArrayConfig) -> Control {
-        let ArrayConfig { geometry, map, members, bitmap, region, tunables, epoch_seconds } = config;
+        let ArrayConfig { geometry, map, members, bitmap, region: _, tunables, epoch_seconds } = config;
         let superblocks = Superblocks::new(members, &map, bitmap.is_some());
-        let bitmap = bitmap.map(|setup| Bitmap::new(&setup, resync_from(&map).map(|s| Region(s.0 / region.0.max(1)))));
+        let bitmap = bitmap.map(|loaded| Bitmap::new(loaded, map.degraded() > 0));
         let sealed = map.read_only;
         let mut control = Control {
             failures: Failures::new(tunables.shards, map.epoch),
@@ -258,10 +257,4 @@ impl Control {
     fn wall_seconds(&self, now: Nanos) -> u64 {
         self.epoch_seconds.saturating_add(now.0 / 1_000_000_000)
     }
-}
-
-/// From where on set bits of a loaded bitmap must be kept for a resync: nowhere if all members are there and equal,
-/// everywhere if one is missing (the bits say what it missed).
-fn resync_from(map: &MemberMap) -> Option<Sector> {
-    if map.degraded() > 0 { Some(Sector::ZERO) } else { map.unsynced_from }
 }

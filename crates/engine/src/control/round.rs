@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use raidus_units::{MemberId, Nanos, Sectors};
+use raidus_format::bitmap::BITMAP_PAGE;
+use raidus_units::{MemberId, Nanos, SECTOR_BYTES, Sector, Sectors};
 
 use super::Control;
-use super::bitmap::PAGE_BYTES;
+use super::bitmap::Page;
 use super::superblock::Content;
 use crate::io::{IoToken, MemberError, MemberOp};
 use crate::map::Member;
@@ -195,18 +196,11 @@ impl Control {
     }
 
     /// Writes pages of the bitmap area to every member in use.
-    fn write_bitmap(&mut self, round: &mut Round, pages: Vec<(usize, Vec<u8>)>) {
+    fn write_bitmap(&mut self, round: &mut Round, pages: Vec<Page>) {
         self.counters.bitmap_pages += pages.len() as u64;
         for member in self.members_in_use() {
             for (page, data) in &pages {
-                let min = self.bitmap.as_ref().map_or(PAGE_BYTES, |b| b.page_bytes_min(*page));
-                let place = self.superblocks.bitmap_area(member).and_then(|(start, room)| {
-                    let before = page * PAGE_BYTES;
-                    let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(before);
-                    let len = room.min(PAGE_BYTES);
-                    Some((start.checked_add(Sectors((before / 512) as u64))?, len)).filter(|_| len >= min)
-                });
-                match place {
+                match self.place_of_page(member, *page) {
                     Some((sector, len)) => self.write_meta(round, member, sector, data[..len].into()),
                     None => round.failed.push(member),
                 }
@@ -214,7 +208,17 @@ impl Control {
         }
     }
 
-    fn write_meta(&mut self, round: &mut Round, member: MemberId, sector: raidus_units::Sector, data: Box<[u8]>) {
+    /// Where a page of the bitmap is on a member, and how many bytes of it may be written.
+    fn place_of_page(&self, member: MemberId, page: u64) -> Option<(Sector, usize)> {
+        const PAGE: Sectors = Sectors(BITMAP_PAGE as u64 / SECTOR_BYTES);
+        let (start, room) = self.superblocks.bitmap_area(member)?;
+        let before = Sectors(PAGE.0 * page);
+        let len = room.saturating_sub(before).min(PAGE);
+        let min = self.bitmap.as_ref()?.page_sectors_min(page);
+        (len >= min).then_some((start.checked_add(before)?, len.bytes() as usize))
+    }
+
+    fn write_meta(&mut self, round: &mut Round, member: MemberId, sector: Sector, data: Box<[u8]>) {
         let token = self.out.io(member, MemberOp::WriteMeta { sector, data });
         round.pending.insert(token, member);
     }

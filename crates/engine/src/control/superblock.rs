@@ -4,7 +4,7 @@
 //! that failed are never written again: their last superblock is evidence of when they left.
 
 use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Timestamp, v1};
-use raidus_units::{MemberId, Sector};
+use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::config::MemberSetup;
 use crate::map::{MemberMap, MemberState};
@@ -62,15 +62,15 @@ impl Superblocks {
         self.events
     }
 
-    /// Device sector of a member's bitmap area and how many bytes may be written there.
-    pub fn bitmap_area(&self, member: MemberId) -> Option<(Sector, u64)> {
+    /// Device sector of a member's bitmap area and how much room there is.
+    pub fn bitmap_area(&self, member: MemberId) -> Option<(Sector, Sectors)> {
         let offset = self.base.bitmap?;
         let setup = self.members.get(member.index())?;
         let start = setup.super_sector.0.checked_add_signed(offset)?;
         let data = setup.superblock.member().data_offset.0;
         // What comes next must not be overwritten: the superblock itself, or the data.
         let next = [setup.super_sector.0, data].into_iter().filter(|s| *s > start).min();
-        Some((Sector(start), next.map_or(u64::MAX, |n| (n - start) << 9)))
+        Some((Sector(start), Sectors(next.unwrap_or(u64::MAX) - start)))
     }
 
     /// Counts a new round: md's arithmetic. A going-clean that undoes a going-dirty takes the event back, so that members which
@@ -176,8 +176,8 @@ fn nobody() -> ArrayUpdate {
             level: 0,
             layout: 0,
             raid0_layout_known: false,
-            size: raidus_units::Sectors::ZERO,
-            chunk: raidus_units::Sectors::ZERO,
+            size: Sectors::ZERO,
+            chunk: Sectors::ZERO,
             raid_disks: 0,
         },
     }

@@ -227,6 +227,22 @@ fn every_version_of_the_superblock() {
 }
 
 #[test]
+fn superblocks_of_the_old_format() {
+    let mut rig = Rig::new(Setup { version: MetadataVersion::V0_90, bitmap: Some(0), ..RAID1 });
+    let log = dirty_and_clean(&mut rig);
+    let member_0: Vec<_> = log.iter().filter(|line| line.starts_with("m0")).collect();
+    let order = [
+        "m0 bitmap 19 cleared 18 [3]",
+        "m0 sb 19 resync 0 0 1",
+        "m0 bitmap 19 cleared 18 [3]",
+        "m0 flush",
+        "m0 bitmap 18 cleared 18 [3]",
+        "m0 sb 18 clean 0 1",
+    ];
+    assert_eq!(member_0, order);
+}
+
+#[test]
 fn utime_is_the_wall_clock() {
     let mut rig = Rig::new(RAID1);
     rig.sleep(9_500);

@@ -147,3 +147,15 @@ fn raid10_bits_are_array_regions_and_mdstat_counts_pages() {
     rig.turn(vec![want(0, &[32])]);
     assert!(rig.take_grants().is_empty(), "there is no such region");
 }
+
+#[test]
+fn bits_that_replace_stale_ones_count_once_all_are_there() {
+    let mut rig = Rig::new(Setup { bitmap: Some(u32::MAX), stale: true, unsynced_from: Some(Sector::ZERO), ..RAID1 });
+    rig.turn(vec![want(0, &[3])]);
+    rig.settle();
+    let log = rig.take_log();
+    assert!(log[0].starts_with("m0 bitmap 18 cleared 18 stale ["), "{}", log[0]);
+    assert!(log[2].starts_with("m0 bitmap 19 cleared 18 ["), "{}", log[2]);
+    assert_eq!(log[4], "m0 sb 19 resync 0 0 1");
+    assert_eq!(rig.take_grants(), [(0, 3)], "the seed has put the bit there");
+}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use raidus_format::bitmap::{BitArray, BitmapSuper, LoadedBitmap, NewBitmap, Stale};
 use raidus_format::{
     ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock, ResyncMark, Role, Superblock,
     Timestamp,
@@ -10,9 +11,8 @@ use raidus_format::{
 use raidus_layout::{Geometry, GeometryParams, Raid0Layout};
 use raidus_units::{Level, MemberId, Nanos, Sector, Sectors, Slot};
 
-use super::super::provisional::BitmapSuperblock;
 use super::super::{Command, Control, Event};
-use crate::config::{ArrayConfig, BitmapSetup, MemberSetup, Tunables};
+use crate::config::{ArrayConfig, MemberSetup, Tunables};
 use crate::io::{Input, MemberError, MemberIo, MemberOp, Output};
 use crate::map::{Member, MemberMap, MemberState, SlotEntry};
 use crate::msg::{Message, Peer, Region, ShardId};
@@ -37,6 +37,8 @@ pub struct Setup {
     pub read_only: bool,
     /// Bits set at the start, if there is a bitmap; bit i in bit i.
     pub bitmap: Option<u32>,
+    /// The bits found on the members were not to be trusted.
+    pub stale: bool,
 }
 
 pub const RAID1: Setup = Setup {
@@ -50,6 +52,7 @@ pub const RAID1: Setup = Setup {
     unsynced_from: None,
     read_only: false,
     bitmap: None,
+    stale: false,
 };
 
 pub struct Rig {
@@ -247,7 +250,8 @@ impl Rig {
             MemberOp::WriteMeta { data, .. } => {
                 let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
                 let bits: Vec<_> = (0..32).filter(|bit| data[256 + bit / 8] >> (bit % 8) & 1 != 0).collect();
-                format!("m{m} bitmap {} cleared {} {bits:?}", word(24), word(32))
+                let stale = if data[48] & 2 != 0 { "stale " } else { "" };
+                format!("m{m} bitmap {} cleared {} {stale}{bits:?}", word(24), word(32))
             }
             other => panic!("Control may not do {other:?}"),
         }
@@ -345,16 +349,22 @@ fn superblock(setup: &Setup, id: u16, super_offset: Sector) -> Superblock {
     .unwrap()
 }
 
-fn bitmap(setup: &Setup, bits: u32) -> BitmapSetup {
-    let mut sb = [0; 256];
-    sb[..4].copy_from_slice(b"bitm");
-    sb[4] = 4;
-    sb[24..32].copy_from_slice(&setup.events.to_le_bytes());
-    sb[32..40].copy_from_slice(&setup.events.to_le_bytes());
-    sb[40..48].copy_from_slice(&SIZE.0.to_le_bytes());
-    sb[52..56].copy_from_slice(&(CHUNK.bytes() as u32).to_le_bytes());
-    sb[56] = 5;
-    BitmapSetup { superblock: BitmapSuperblock::new(sb), bits: bits.to_le_bytes().to_vec() }
+fn bitmap(setup: &Setup, ones: u32) -> LoadedBitmap {
+    let new = NewBitmap {
+        uuid: MdUuid([7; 16]),
+        events: setup.events,
+        sync_size: SIZE,
+        chunk: CHUNK.bytes(),
+        daemon_sleep: 5,
+        write_behind: 0,
+    };
+    let superblock = BitmapSuper::create(&new).unwrap();
+    let mut bits = BitArray::zeros(superblock.bits());
+    (0..32).filter(|bit| ones >> bit & 1 != 0).for_each(|bit| {
+        bits.set(bit);
+    });
+    let stale = setup.stale.then_some(Stale::Marked);
+    LoadedBitmap { superblock, bits, stale, needed_from: setup.unsynced_from.unwrap_or(Sector::MAX) }
 }
 
 /// Wants, as a shard says them.
