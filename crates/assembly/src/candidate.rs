@@ -1,0 +1,128 @@
+//! What is known of a device before anything is decided, and what else must be read to decide.
+
+use raidus_format::{Probe, SbError, Superblock};
+use raidus_units::{Sector, Sectors};
+
+/// A device that may be a member.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// How the user calls it: its path.
+    pub name: String,
+    /// Size of the device.
+    pub size: Sectors,
+    /// What stands where superblocks stand.
+    pub found: Found,
+    /// The write-intent bitmap area, once read.
+    pub bitmap: Area,
+    /// The bad-block log, once read.
+    pub bad_blocks: Area,
+}
+
+/// The outcome of looking for a superblock.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A valid one.
+    Superblock(Box<Superblock>),
+    /// None.
+    Nothing,
+    /// One that must not be used.
+    Unusable(SbError),
+    /// The metadata of another RAID system, which raidus leaves alone.
+    Foreign(String),
+    /// The device cannot be read.
+    Unreadable(String),
+}
+
+/// A metadata area that is read when a superblock asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Area {
+    /// Not read yet.
+    #[default]
+    Unread,
+    /// What was read.
+    Bytes(Vec<u8>),
+    /// Could not be read, and why.
+    Failed(String),
+}
+
+/// A range to read before the decision can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What it is.
+    pub kind: AreaKind,
+    /// Device sector.
+    pub at: Sector,
+    /// Length.
+    pub len: Sectors,
+}
+
+/// The areas a superblock can point to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AreaKind {
+    /// Write-intent bitmap.
+    Bitmap,
+    /// Bad-block log.
+    BadBlocks,
+}
+
+impl From<Probe> for Found {
+    fn from(probe: Probe) -> Found {
+        if let Some(sb) = probe.newest() {
+            return Found::Superblock(Box::new(sb.clone()));
+        }
+        if let Some(why) = probe.md.into_iter().find_map(|found| found.superblock.err()) {
+            return Found::Unusable(why);
+        }
+        probe.foreign.first().map_or(Found::Nothing, |kind| Found::Foreign(kind.to_string()))
+    }
+}
+
+impl Candidate {
+    /// A device of this size with this on it.
+    pub fn new(name: impl Into<String>, size: Sectors, found: Found) -> Candidate {
+        Candidate { name: name.into(), size, found, bitmap: Area::Unread, bad_blocks: Area::Unread }
+    }
+
+    /// The superblock, if there is a usable one.
+    pub fn superblock(&self) -> Option<&Superblock> {
+        match &self.found {
+            Found::Superblock(sb) => Some(sb),
+            _ => None,
+        }
+    }
+
+    /// What to read next for [`crate::decide`]; hand it in with [`Candidate::supply`] and ask again, until there is
+    /// nothing more. A bitmap takes two rounds: its header says how long it is.
+    pub fn needs(&self) -> Vec<Need> {
+        let Some(sb) = self.superblock() else { return Vec::new() };
+        [crate::bitmap::need(sb, self), bad_block_need(sb, self)].into_iter().flatten().collect()
+    }
+
+    /// Takes what was read for a [`Need`], or why it could not be read.
+    pub fn supply(&mut self, need: Need, result: Result<Vec<u8>, String>) {
+        let area = match result {
+            Ok(bytes) => Area::Bytes(bytes),
+            Err(why) => Area::Failed(why),
+        };
+        match need.kind {
+            AreaKind::Bitmap => self.bitmap = area,
+            AreaKind::BadBlocks => self.bad_blocks = area,
+        }
+    }
+}
+
+/// `len` sectors at a distance from the superblock, if that is inside the device.
+pub(crate) fn near(sb: &Superblock, offset: i64, len: Sectors, device: Sectors) -> Option<Sector> {
+    let at = sb.member().super_offset.0.checked_add_signed(offset)?;
+    (at.checked_add(len.0)? <= device.0).then_some(Sector(at))
+}
+
+fn bad_block_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
+    let member = sb.member();
+    if !member.has_bad_blocks || candidate.bad_blocks != Area::Unread {
+        return None;
+    }
+    let log = member.bad_block_log?;
+    let len = Sectors(log.size.0.min(8));
+    Some(Need { kind: AreaKind::BadBlocks, at: near(sb, log.offset, len, candidate.size)?, len })
+}

@@ -1,0 +1,145 @@
+//! Who takes which seat: freshness, roles by the freshest superblock, one holder per slot.
+
+use raidus_format::{ArrayFacts, Concern, Recovery, Role, Superblock};
+use raidus_units::{Sector, Slot};
+
+use crate::decision::{Out, Reason, Seat};
+use crate::screen::Usable;
+
+/// Difference in events up to which a member is current: it may have missed the last update of a crash, whose writes were
+/// not acknowledged yet.
+const EVENTS_MARGIN: u64 = 1;
+
+/// The freshest member: of those with a slot (or the journal), the one with most events; the first of equals. A spare's
+/// superblock never decides.
+pub(crate) fn freshest<'u, 'a>(usable: &'u [Usable<'a>]) -> Option<&'u Usable<'a>> {
+    let mut best: Option<&Usable<'_>> = None;
+    for u in usable.iter().filter(|u| matches!(u.sb.member().role, Role::Slot(_) | Role::Journal)) {
+        if best.is_none_or(|b| u.sb.events() > b.sb.events()) {
+            best = Some(u);
+        }
+    }
+    best
+}
+
+/// What the member is in the array as the freshest superblock sees it.
+pub(crate) fn seat(u: &Usable<'_>, freshest: &Usable<'_>, array: &ArrayFacts) -> Result<Seat, Out> {
+    let own = u.sb.member();
+    if let Some(concern) = u.sb.concerns(u.candidate.size).into_iter().find(cuts_data) {
+        return Err(Out::Truncated(concern));
+    }
+    if own.role == Role::Journal {
+        return Err(Out::Journal);
+    }
+    let listed = freshest.sb.role_of(own.dev_number);
+    let by = || freshest.candidate.name.clone();
+    if listed == Role::Faulty || own.role == Role::Faulty {
+        return Err(Out::Failed { by: by() });
+    }
+    let Role::Slot(slot) = own.role else {
+        // A spare. If the freshest says it has a slot meanwhile, it was picked but never told: nothing is rebuilt on it.
+        return Ok(Seat::Spare);
+    };
+    let (events, newest) = (u.sb.events(), freshest.sb.events());
+    if events.saturating_add(EVENTS_MARGIN) < newest {
+        return Err(Out::Stale { events, array: newest });
+    }
+    match listed {
+        Role::Slot(s) if s == slot => {}
+        Role::Spare => return Err(Out::Removed { by: by() }),
+        other => return Err(Out::RoleConflict { own: slot, other }),
+    }
+    if events == newest && reports_failed(u.sb, freshest.sb) {
+        return Err(Out::ReportsFailed { freshest: by() });
+    }
+    shape(u.sb, array)?;
+    if u32::from(slot.0) >= array.raid_disks {
+        return Err(Out::Differs("number of slots"));
+    }
+    Ok(seat_in(slot, own.recovery, own.replacement))
+}
+
+/// The seat of a member whose slot is settled.
+fn seat_in(slot: Slot, recovery: Option<Recovery>, replacement: bool) -> Seat {
+    match recovery {
+        // A replacement that is not rebuilding any more has a full copy, but its predecessor still holds the slot.
+        _ if replacement => Seat::Replacing { slot, valid_to: recovery.map_or(Sector::ZERO, |r| r.offset) },
+        Some(r) => Seat::Rebuilding { slot, valid_to: r.offset, by_bitmap: r.by_bitmap },
+        None => Seat::InSync(slot),
+    }
+}
+
+/// Checks that the member describes the array's shape as the freshest does, and has room for it.
+pub(crate) fn shape(sb: &Superblock, array: &ArrayFacts) -> Result<(), Out> {
+    let own = sb.array();
+    let pairs = [
+        ("metadata version", own.metadata == array.metadata),
+        ("level", own.level_number == array.level_number),
+        ("layout", own.layout == array.layout),
+        ("chunk size", own.chunk == array.chunk),
+        ("number of slots", own.raid_disks == array.raid_disks),
+        ("component size", own.size == array.size),
+        ("creation time", own.ctime.secs == array.ctime.secs),
+    ];
+    if let Some((what, _)) = pairs.iter().find(|(_, same)| !same) {
+        return Err(Out::Differs(what));
+    }
+    let has = sb.member().data_size;
+    if has < array.size { Err(Out::TooSmall { has, needs: array.size }) } else { Ok(()) }
+}
+
+/// Whether `sb` has no holder for the slot of the freshest member.
+fn reports_failed(sb: &Superblock, freshest: &Superblock) -> bool {
+    freshest.member().role.slot().is_some_and(|slot| !sb.roles().contains(&Role::Slot(slot)))
+}
+
+fn cuts_data(concern: &Concern) -> bool {
+    matches!(concern, Concern::DataBeyondDevice { .. })
+}
+
+/// Gives each slot one holder (and one replacement). `seats` are (index into usable, seat).
+pub(crate) fn one_per_slot(
+    usable: &[Usable<'_>],
+    seats: &mut Vec<(usize, Seat)>,
+    outs: &mut [Option<Out>],
+) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let mut kept: Vec<(usize, Seat)> = Vec::new();
+    // Most events first; the order given among equals.
+    let mut order = seats.clone();
+    order.sort_by_key(|(i, _)| std::cmp::Reverse(usable[*i].sb.events()));
+    for (i, seat) in order {
+        let rival = kept.iter().find(|(_, k)| same_place(*k, seat));
+        let Some((r, _)) = rival else {
+            kept.push((i, seat));
+            continue;
+        };
+        let (this, holder) = (&usable[i], &usable[*r]);
+        if this.sb.events() == holder.sb.events() {
+            let slot = seat.slot().unwrap_or(Slot(0));
+            let (a, b) = (holder.candidate.name.clone(), this.candidate.name.clone());
+            reasons.push(Reason::SlotTwice { slot, a, b });
+        }
+        outs[this.index] = Some(Out::SlotTaken { by: holder.candidate.name.clone() });
+    }
+    // A replacement whose predecessor is gone is all the slot has.
+    for k in 0..kept.len() {
+        if let Seat::Replacing { slot, .. } = kept[k].1
+            && !kept.iter().any(|(_, s)| is_holder(*s, slot))
+        {
+            kept[k].1 = seat_in(slot, usable[kept[k].0].sb.member().recovery, false);
+        }
+    }
+    kept.sort_by_key(|(i, _)| *i);
+    *seats = kept;
+    reasons
+}
+
+fn is_holder(seat: Seat, slot: Slot) -> bool {
+    matches!(seat, Seat::InSync(s) | Seat::Rebuilding { slot: s, .. } if s == slot)
+}
+
+fn same_place(a: Seat, b: Seat) -> bool {
+    let replacing = |s| matches!(s, Seat::Replacing { .. });
+    a.slot().is_some() && a.slot() == b.slot() && replacing(a) == replacing(b)
+}

@@ -1,0 +1,49 @@
+//! `mdadm --examine-bitmap` (`-X`).
+
+use raidus_format::bitmap::{BitArray, BitmapSuper};
+
+use crate::human_size;
+
+/// The bitmap of a device or in a file. `bits`: its bits, if they could be read.
+pub fn examine_bitmap(file: &str, superblock: &BitmapSuper, bits: Option<&BitArray>) -> String {
+    let header = superblock.header();
+    let mut out = String::new();
+    let mut line = |label: &str, value: String| out.push_str(&format!("{label:>16} : {value}\n"));
+    line("Filename", file.to_owned());
+    line("Magic", format!("{:08x}", header.magic.get()));
+    line("Version", header.version.get().to_string());
+    line("UUID", superblock.uuid().to_string());
+    line("Events", superblock.events().to_string());
+    line("Events Cleared", superblock.events_cleared().to_string());
+    line("State", state(superblock).to_owned());
+    line("Chunksize", chunk(superblock.chunk()));
+    line("Daemon", format!("{}s flush period", superblock.daemon_sleep()));
+    line("Write Mode", write_mode(superblock.write_behind()));
+    let size = superblock.sync_size();
+    line("Sync Size", format!("{}{}", size.kib(), human_size(size.0.saturating_mul(512))));
+    if let Some(bits) = bits {
+        let (all, dirty) = (bits.len(), bits.count_ones());
+        let percent = 100.0 * dirty as f64 / all.max(1) as f64;
+        line("Bitmap", format!("{all} bits (chunks), {dirty} dirty ({percent:.1}%)"));
+    }
+    out
+}
+
+fn state(superblock: &BitmapSuper) -> &'static str {
+    if superblock.is_stale() { "Out of date" } else { "OK" }
+}
+
+fn write_mode(behind: u32) -> String {
+    if behind == 0 { "Normal".to_owned() } else { format!("Allow write behind, max {behind}") }
+}
+
+fn chunk(bytes: u64) -> String {
+    let mut size = bytes;
+    for unit in ["Bytes", "KB", "MB"] {
+        if size < 1024 {
+            return format!("{size} {unit}");
+        }
+        size /= 1024;
+    }
+    format!("{size} GB")
+}

@@ -1,0 +1,111 @@
+//! The short forms: `--brief`, `--export`, `--query`.
+
+use raidus_format::{ArrayFacts, MetadataVersion, RawSuperblock, Role};
+
+use crate::examine::array_size;
+use crate::human_size_brief;
+use crate::level_name;
+use crate::view::{ArrayView, DeviceRole};
+
+/// `mdadm --detail --brief`: a line for mdadm.conf.
+pub fn detail_brief(array: &ArrayView) -> String {
+    let mut line = format!("ARRAY {}", array.path);
+    if let Some(metadata) = array.metadata {
+        line.push_str(&format!(" metadata={metadata}"));
+    }
+    let spares = array.devices.iter().filter(|d| d.role == DeviceRole::Spare).count();
+    if spares > 0 {
+        line.push_str(&format!(" spares={spares}"));
+    }
+    if !array.array_name.is_empty() {
+        line.push_str(&format!(" name={}", array.array_name));
+    }
+    line + &format!(" UUID={}\n", array.uuid)
+}
+
+/// `mdadm --detail --export`: for scripts.
+pub fn detail_export(array: &ArrayView) -> String {
+    let mut out = format!("MD_LEVEL={}\nMD_DEVICES={}\n", array.level, array.raid_disks);
+    if let Some(metadata) = array.metadata {
+        out.push_str(&format!("MD_METADATA={metadata}\n"));
+    }
+    out.push_str(&format!("MD_UUID={}\n", array.uuid));
+    if !array.array_name.is_empty() {
+        out.push_str(&format!("MD_NAME={}\n", array.array_name));
+    }
+    for device in &array.devices {
+        let role = match device.role {
+            DeviceRole::InSync(s) | DeviceRole::Rebuilding(s) | DeviceRole::Replacing(s) => s.to_string(),
+            DeviceRole::Journal => "journal".to_owned(),
+            DeviceRole::Spare | DeviceRole::Faulty => "spare".to_owned(),
+        };
+        let key: String = device.path.trim_start_matches('/').chars().map(key_char).collect();
+        out.push_str(&format!("MD_DEVICE_{key}_ROLE={role}\nMD_DEVICE_{key}_DEV={}\n", device.path));
+    }
+    out
+}
+
+fn key_char(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c } else { '_' }
+}
+
+/// `mdadm --examine --brief` of one array: a line for mdadm.conf. `path` is where the array would be (`/dev/md/name`).
+pub fn examine_brief(sb: &RawSuperblock, path: &str) -> String {
+    let array = sb.array();
+    if array.metadata == MetadataVersion::V0_90 {
+        return format!("ARRAY {path} UUID={}\n", array.uuid);
+    }
+    let name = if array.name.is_empty() { String::new() } else { format!(" name={}", array.name) };
+    let spares = spares(sb);
+    let spares = if spares == 0 { String::new() } else { format!("   spares={spares}\n") };
+    format!("ARRAY {path}  metadata={} UUID={}{name}\n{spares}", array.metadata, array.uuid)
+}
+
+/// Whether the superblock is a spare's own.
+fn spares(sb: &RawSuperblock) -> usize {
+    usize::from(sb.member().role == Role::Spare)
+}
+
+/// `mdadm --examine --export`: for scripts.
+pub fn examine_export(sb: &RawSuperblock) -> String {
+    let (array, member) = (sb.array(), sb.member());
+    let mut out = format!("MD_LEVEL={}\nMD_DEVICES={}\n", level_name(array.level_number), array.raid_disks);
+    if array.metadata.is_v1() {
+        if !array.name.is_empty() {
+            out.push_str(&format!("MD_NAME={}\n", array.name));
+        }
+        if let Some(size) = array_size(&array) {
+            out.push_str(&format!("MD_ARRAY_SIZE={}\n", human_size_brief(size.saturating_mul(512), true)));
+        }
+    }
+    out.push_str(&format!("MD_UUID={}\nMD_UPDATE_TIME={}\n", array.uuid, array.utime.secs));
+    if let Some(uuid) = member.device_uuid {
+        out.push_str(&format!("MD_DEV_UUID={uuid}\n"));
+    }
+    out + &format!("MD_EVENTS={}\n", array.events)
+}
+
+/// `mdadm --query` of an array.
+pub fn query_array(array: &ArrayView) -> String {
+    let spares = array.devices.iter().filter(|d| d.role == DeviceRole::Spare).count();
+    let size = human_size_brief(array.array_size.0.saturating_mul(512), false);
+    let plural = if spares == 1 { "" } else { "s" };
+    format!(
+        "{path}: {size} {level} {n} devices, {spares} spare{plural}. Use mdadm --detail for more detail.\n",
+        path = array.path,
+        level = array.level,
+        n = array.raid_disks
+    )
+}
+
+/// `mdadm --query` of a device. `of`: its superblock and the array it would be part of; `active`: whether that runs.
+pub fn query_device(device: &str, of: Option<(&ArrayFacts, u32, &str)>, active: bool) -> String {
+    let Some((array, number, path)) = of else { return format!("{device}: is not an md array\n") };
+    let state = if active { "active" } else { "inactive" };
+    let level = level_name(array.level_number);
+    format!(
+        "{device}: is not an md array\n{device}: device {number} in {} device {state} {level} {path}.  \
+         Use mdadm --examine for more detail.\n",
+        array.raid_disks
+    )
+}
