@@ -15,6 +15,7 @@ pub mod control;
 mod io;
 mod map;
 mod msg;
+mod open;
 mod plan;
 pub mod shard;
 
@@ -25,5 +26,6 @@ pub use io::{
     RequestOp,
 };
 pub use map::{Member, MemberMap, MemberState, SlotEntry};
+pub use open::{REGION_DEFAULT, open};
 pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind};
 pub use shard::Shard;
