@@ -31,13 +31,17 @@ struct Arena {
 impl Arena {
     fn new(blocks: &[&[u8]], shifts: &[usize]) -> Self {
         let len = blocks.first().map_or(0, |first| first.len());
-        let (mut memory, mut starts) = (Vec::new(), Vec::new());
+        let room = blocks.len() * (len + 128) + 192;
+        let (mut memory, mut starts) = (Vec::<u8>::with_capacity(room), Vec::new());
+        // So that no shift means a whole line.
+        let aside = memory.as_ptr().align_offset(64);
         for (block, shift) in blocks.iter().zip(shifts.iter().cycle()) {
-            memory.resize(memory.len().next_multiple_of(64) + shift, 0xee);
+            memory.resize(aside + memory.len().saturating_sub(aside).next_multiple_of(64) + shift, 0xee);
             starts.push(memory.len());
             memory.extend_from_slice(block);
         }
         memory.resize(memory.len() + 64, 0xee);
+        assert!(memory.len() <= room, "the arena must not move");
         Self { memory, starts, len }
     }
 
@@ -294,6 +298,36 @@ fn two_wrong_blocks_are_not_called_one() {
     assert_eq!(locate_error(&[1, 1], &[1, 0], &[0, 1, 2]), Located::Several);
     assert_eq!(locate_error(&[1], &[gf::exp(3)], &[0, 1, 2]), Located::Several);
     assert_eq!(locate_error(&[0, 7], &[0, gf::mul(7, gf::exp(2))], &[0, 1, 2]), Located::Data(2));
+}
+
+/// Passes large enough to go past the caches, aligned and not, with an end that is no whole register; and in place.
+#[test]
+fn large_blocks_are_right_too() {
+    let len = crate::simd::streaming::STREAM_FROM / 4 + 77;
+    let data: Vec<(Vec<u8>, u8)> =
+        (0..4).map(|k| ((0..len).map(|i| (i.wrapping_mul(0x9e37_79b1) >> (9 + k)) as u8).collect(), k)).collect();
+    let expected = slow_pq(&data, len);
+    let blank = vec![0x55; len];
+    let blocks: Vec<&[u8]> = [&blank, &blank].into_iter().chain(data.iter().map(|d| &d.0)).map(|b| &b[..]).collect();
+    for backend in Backend::available() {
+        for shifts in [[0], [24]] {
+            let mut arena = Arena::new(&blocks, &shifts);
+            let gaps = arena.gaps();
+            let srcs: Vec<*const u8> = (2..6).map(|b| arena.at(b).cast_const()).collect();
+            let terms: Vec<_> = srcs.iter().copied().zip(0..).collect();
+            let (p, q) = (arena.at(0), arena.at(1));
+            // SAFETY: blocks of `len` bytes that do not overlap.
+            unsafe { backend.pq_raw(Some(p), Some(q), &terms, len) };
+            assert!((arena.block(0), arena.block(1)) == (&expected.0, &expected.1), "{backend:?} P and Q");
+            // SAFETY: as above.
+            unsafe { backend.xor_raw(q, &srcs, len) };
+            assert!(arena.block(1) == expected.0, "{backend:?} XOR");
+            // SAFETY: as above; the output is exactly a source, so everything cancels but P itself.
+            unsafe { backend.xor_raw(p, &[&[p.cast_const(), q.cast_const()][..], &srcs].concat(), len) };
+            assert!(arena.block(0) == expected.0, "{backend:?} in place");
+            assert!(arena.gaps() == gaps, "{backend:?} wrote outside");
+        }
+    }
 }
 
 /// The widest arrays: more sources than fit the stack, and the highest exponent.

@@ -2,6 +2,7 @@
 
 pub(crate) mod kernel;
 pub(crate) mod scalar;
+pub(crate) mod streaming;
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
@@ -21,6 +22,8 @@ use crate::recovery::Row;
 pub(crate) trait Vector: Copy {
     /// Size in bytes.
     const BYTES: usize;
+    /// Whether stores can go past the caches.
+    const STREAMS: bool = false;
     /// A constant prepared for multiplication.
     type Factor: Copy;
     /// A vector prepared for multiplication by several factors.
@@ -28,6 +31,16 @@ pub(crate) trait Vector: Copy {
 
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
+    /// Like `store`, past the caches where [`STREAMS`](Self::STREAMS). `to` is aligned to `BYTES`; order comes from
+    /// [`fence`](Self::fence).
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: the caller's promise covers the one `store` needs.
+        unsafe { self.store(to) }
+    }
+    /// Orders streamed stores before all stores that follow.
+    #[inline(always)]
+    unsafe fn fence() {}
     unsafe fn zero() -> Self;
     unsafe fn xor(self, other: Self) -> Self;
     /// Sum of three; one instruction where there is one.
@@ -76,15 +89,31 @@ macro_rules! entry_points {
 
         $(#[$feature])?
         unsafe fn xor(dst: *mut u8, srcs: &[*const u8], len: usize) {
+            use $crate::simd::{Vector, kernel, streaming};
             // SAFETY: the caller vouches for the blocks; the table is handed out only where the processor has the
             // instructions.
-            unsafe { $crate::simd::kernel::xor::<$vector>(dst, srcs, len) }
+            unsafe {
+                if streaming::pays::<$vector>(len, srcs.len() + 1, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
+                    kernel::xor::<streaming::Streaming<$vector>>(dst, srcs, len);
+                    <$vector>::fence();
+                } else {
+                    kernel::xor::<$vector>(dst, srcs, len);
+                }
+            }
         }
 
         $(#[$feature])?
         unsafe fn pq(out: $crate::simd::Parities, data: &[$crate::raw::Term], len: usize) {
+            use $crate::simd::{Vector, kernel, streaming};
             // SAFETY: as for `xor`.
-            unsafe { $crate::simd::kernel::pq::<$vector>(out, data, len) }
+            unsafe {
+                if streaming::pays::<$vector>(len, data.len() + 2, &[out.p, out.q]) {
+                    kernel::pq::<streaming::Streaming<$vector>>(out, data, len);
+                    <$vector>::fence();
+                } else {
+                    kernel::pq::<$vector>(out, data, len);
+                }
+            }
         }
 
         $(#[$feature])?

@@ -21,6 +21,7 @@ pub(crate) mod ssse3 {
 
     impl Vector for Sixteen {
         const BYTES: usize = 16;
+        const STREAMS: bool = true;
         type Factor = (__m128i, __m128i);
         type Split = (__m128i, __m128i);
 
@@ -34,6 +35,18 @@ pub(crate) mod ssse3 {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: writable by the trait's contract; any alignment is allowed.
             unsafe { _mm_storeu_si128(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe { _mm_stream_si128(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 processor has it.
+            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
@@ -93,6 +106,7 @@ pub(crate) mod avx2 {
 
     impl Vector for ThirtyTwo {
         const BYTES: usize = 32;
+        const STREAMS: bool = true;
         type Factor = (__m256i, __m256i);
         type Split = (__m256i, __m256i);
 
@@ -106,6 +120,18 @@ pub(crate) mod avx2 {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: writable by the trait's contract; any alignment is allowed.
             unsafe { _mm256_storeu_si256(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe { _mm256_stream_si256(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 processor has it.
+            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
@@ -173,6 +199,7 @@ pub(crate) mod avx2_gfni {
 
     impl Vector for ThirtyTwo {
         const BYTES: usize = 32;
+        const STREAMS: bool = true;
         type Factor = __m256i;
         type Split = __m256i;
 
@@ -186,6 +213,18 @@ pub(crate) mod avx2_gfni {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: writable by the trait's contract; any alignment is allowed.
             unsafe { _mm256_storeu_si256(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe { _mm256_stream_si256(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 processor has it.
+            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
@@ -237,6 +276,7 @@ pub(crate) mod avx512 {
 
     impl Vector for SixtyFour {
         const BYTES: usize = 64;
+        const STREAMS: bool = true;
         type Factor = (__m512i, __m512i);
         type Split = (__m512i, __m512i);
 
@@ -250,6 +290,18 @@ pub(crate) mod avx512 {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: writable by the trait's contract; any alignment is allowed.
             unsafe { _mm512_storeu_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe { _mm512_stream_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 processor has it.
+            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
@@ -322,6 +374,7 @@ pub(crate) mod avx512_gfni {
 
     impl Vector for SixtyFour {
         const BYTES: usize = 64;
+        const STREAMS: bool = true;
         type Factor = __m512i;
         type Split = __m512i;
 
@@ -335,6 +388,18 @@ pub(crate) mod avx512_gfni {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: writable by the trait's contract; any alignment is allowed.
             unsafe { _mm512_storeu_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe { _mm512_stream_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 processor has it.
+            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]

@@ -1,0 +1,86 @@
+//! Parity past the caches.
+//!
+//! New parity goes to a member next, so its place is memory. An ordinary store of a line that is not cached reads it from
+//! memory first, for nothing; but where the lines *are* cached it is far faster. How much a pass touches decides: up to
+//! about a second-level cache, blocks in use again and again are likely still there. Recovered data does not stream,
+//! whoever asked for it reads it at once; nor do updates in place, whose lines have just been read.
+//!
+//! (Software prefetch was tried too, and lost everywhere: the hardware's keeps up.)
+
+use super::Vector;
+
+/// The bytes touched by a pass, all blocks together, from which on streaming pays.
+pub(crate) const STREAM_FROM: usize = 512 << 10;
+
+/// Whether a pass over so many blocks should stream its outputs.
+#[inline(always)]
+pub(crate) fn pays<V: Vector>(len: usize, blocks: usize, outs: &[Option<*mut u8>]) -> bool {
+    let aligned = |out: &Option<*mut u8>| out.is_none_or(|out| out.addr().is_multiple_of(V::BYTES));
+    V::STREAMS && len.saturating_mul(blocks) >= STREAM_FROM && outs.iter().all(aligned)
+}
+
+/// A vector whose stores go past the caches. A line that is written whole need not be read from memory first, and leaves
+/// the caches to others; but whoever reads it next finds it in memory only. `store` needs alignment to `BYTES`, and the
+/// caller ends with [`Vector::fence`].
+#[derive(Clone, Copy)]
+pub(crate) struct Streaming<V>(V);
+
+impl<V: Vector> Vector for Streaming<V> {
+    const BYTES: usize = V::BYTES;
+    type Factor = V::Factor;
+    type Split = V::Split;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: here and below, the contract is `V`'s.
+        Self(unsafe { V::load(from) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: aligned, as this type asks.
+        unsafe { self.0.stream(to) }
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { V::zero() })
+    }
+
+    #[inline(always)]
+    unsafe fn xor(self, other: Self) -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { self.0.xor(other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn xor3(self, a: Self, b: Self) -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { self.0.xor3(a.0, b.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn double(self) -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { self.0.double() })
+    }
+
+    #[inline(always)]
+    unsafe fn factor(c: u8) -> Self::Factor {
+        // SAFETY: as in `load`.
+        unsafe { V::factor(c) }
+    }
+
+    #[inline(always)]
+    unsafe fn split(self) -> Self::Split {
+        // SAFETY: as in `load`.
+        unsafe { self.0.split() }
+    }
+
+    #[inline(always)]
+    unsafe fn times(split: Self::Split, factor: Self::Factor) -> Self {
+        // SAFETY: as in `load`.
+        Self(unsafe { V::times(split, factor) })
+    }
+}
