@@ -3,7 +3,8 @@
 mod sim;
 mod tidy;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Project tasks.
@@ -22,9 +23,16 @@ enum Task {
     Sim(sim::Args),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
         Task::Tidy => tidy::run(),
         Task::Sim(args) => sim::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

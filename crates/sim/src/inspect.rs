@@ -19,6 +19,8 @@ pub(crate) struct Leg<'a> {
     pub data_offset: u64,
     /// Component address from which on the content does not count.
     pub valid_to: u64,
+    /// Device ranges whose content does not count, as first sector and length.
+    pub bad: Vec<(u64, u64)>,
 }
 
 /// An array as its metadata describes it.
@@ -130,7 +132,8 @@ impl Inspection<'_> {
     fn block(&self, slot: Slot, component: u64) -> Option<Vec<u8>> {
         let leg = self.legs.get(slot.index())?.as_ref()?;
         let at = leg.data_offset + component;
-        (component < leg.valid_to && !leg.disk.is_unreadable(at)).then(|| leg.disk.peek(at, 1))
+        let bad = leg.bad.iter().any(|(first, len)| (*first..first + len).contains(&at));
+        (component < leg.valid_to && !bad && !leg.disk.is_unreadable(at)).then(|| leg.disk.peek(at, 1))
     }
 }
 

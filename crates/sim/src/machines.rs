@@ -36,7 +36,7 @@ impl Machines {
         };
         Machines {
             shards: (0..shards).map(shard).collect(),
-            control: Control::new(config),
+            control: Control::new(config.clone()),
             inboxes: (0..=shards).map(|_| Inbox::default()).collect(),
         }
     }

@@ -102,7 +102,8 @@ impl Scenario {
     fn draw_level(level: Level, rng: &mut Rng) -> Scenario {
         let raid_disks = draw_disks(level, rng);
         let chunk = Sectors(rng.pick(&[4, 4, 8, 16, 32, 64]) * KIB);
-        let chunks = rng.range(3, 12);
+        // Zones of stripes are 1 MiB high: a few arrays have more than one.
+        let chunks = if rng.percent(4) { rng.range(20, 40) * 64 * KIB / chunk.0 } else { rng.range(3, 12) };
         let size = if level == Level::Raid1 { Sectors(rng.range(16, 160) * 8) } else { Sectors(chunk.0 * chunks) };
         let metadata =
             rng.pick(&[MetadataVersion::V1_2, MetadataVersion::V1_2, MetadataVersion::V1_0, MetadataVersion::V1_1, MetadataVersion::V0_90]);
@@ -112,7 +113,7 @@ impl Scenario {
             raid_disks,
             chunk: if level == Level::Raid1 { Sectors::ZERO } else { chunk },
             size,
-            data_sizes: (0..raid_disks).map(|_| draw_data_size(level, chunk, size, rng)).collect(),
+            data_sizes: (0..raid_disks).map(|_| draw_data_size(level, chunk, size, metadata, rng)).collect(),
             metadata,
             bitmap_chunk: (level.is_redundant() && rng.percent(50)).then(|| 4096 << rng.below(5)),
             bad_block_log: metadata.is_v1() && rng.percent(50),
@@ -229,9 +230,10 @@ fn draw_layout(level: Level, raid_disks: u16, rng: &mut Rng) -> u32 {
     }
 }
 
-/// Only linear and raid0 use members of different sizes.
-fn draw_data_size(level: Level, chunk: Sectors, size: Sectors, rng: &mut Rng) -> Sectors {
+/// Only linear and raid0 use members of different sizes. 0.90 does not store the size: all before the superblock counts.
+fn draw_data_size(level: Level, chunk: Sectors, size: Sectors, metadata: MetadataVersion, rng: &mut Rng) -> Sectors {
     match level {
+        Level::Linear | Level::Raid0 if metadata == MetadataVersion::V0_90 => Sectors(128 * rng.range(1, 3)),
         Level::Linear | Level::Raid0 => Sectors(chunk.0 * rng.range(2, 10)),
         _ => size,
     }

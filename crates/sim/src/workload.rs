@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use raidus_engine::{MemAddr, Reply, Request, RequestId, RequestOp};
+use raidus_engine::{MemAddr, Reply, Request, RequestError, RequestId, RequestOp};
 use raidus_units::{Sector, Sectors};
 
 use crate::memory::{Memory, Use};
@@ -33,6 +33,7 @@ pub(crate) struct Workload {
     lossy: bool,
     /// Writes under way on one shard may overlap.
     overlapping: bool,
+    stopping: bool,
     pub(crate) counts: Counts,
 }
 
@@ -57,12 +58,17 @@ impl Workload {
         let client = |plan: &ClientPlan| Client { plan: *plan, under_way: 0, position: 0 };
         let clients = plans.iter().map(client).collect();
         let overlapping = rng.percent(30);
-        Workload { clients, pending: BTreeMap::new(), next_id, rng, lossy, overlapping, counts: Counts::default() }
+        Workload { clients, pending: BTreeMap::new(), next_id, rng, lossy, overlapping, stopping: false, counts: Counts::default() }
     }
 
     /// The first number no request has had.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id
+    }
+
+    /// From now on requests may be refused because the array stops.
+    pub(crate) fn stopping(&mut self) {
+        self.stopping = true;
     }
 
     /// Requests without an answer.
@@ -159,7 +165,8 @@ impl Workload {
         match reply.result {
             Err(error) => {
                 self.counts.errors += 1;
-                if !self.lossy {
+                let refused = self.stopping && error == RequestError::Stopped;
+                if !self.lossy && !refused {
                     return Err(format!("{request:?} failed though the members suffice: {error}"));
                 }
             }

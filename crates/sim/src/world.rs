@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use raidus_engine::control::{Command, Event};
+use raidus_engine::control::{Command, Event, StopError};
 use raidus_engine::{ArrayConfig, Input, MemberError, MemberIo, MemberOp, Output, Reply};
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
@@ -45,6 +45,8 @@ pub(crate) struct RoundPlan {
     /// Cut the power about when this many requests have been answered.
     pub cut_after: Option<u64>,
     pub requests: u64,
+    /// Stop while requests are under way.
+    pub stop_early: bool,
     pub first_request: u64,
     /// Read the whole array first.
     pub read_all: bool,
@@ -133,7 +135,8 @@ impl<'a> World<'a> {
         }
         let cut_steps = self.rng.below(60);
         let mut steps_to_cut = None;
-        while !self.stopped {
+        // Requests that come when all is over are still answered.
+        while !self.stopped || self.workload.under_way() > 0 {
             if steps_to_cut.is_none() && self.plan.cut_after.is_some_and(|n| self.workload.counts.replies >= n) {
                 steps_to_cut = Some(cut_steps);
             }
@@ -164,6 +167,9 @@ impl<'a> World<'a> {
         self.moment += 1;
         self.now = self.now.plus(Nanos(self.rng.below(20_000)));
         self.check_progress()?;
+        if self.plan.stop_early && !self.stopping && self.asked >= self.plan.requests {
+            return self.stop();
+        }
         let machines: Vec<usize> = (0..self.machines.len()).filter(|m| self.machines.is_ready(*m, self.now)).collect();
         let flights: Vec<usize> = (0..self.flights.len()).filter(|f| self.flights[*f].ready_at <= self.now).collect();
         let clients = self.ready_clients();
@@ -195,10 +201,7 @@ impl<'a> World<'a> {
     fn idle(&mut self) -> Result<(), String> {
         let over = self.asked >= self.plan.requests && self.workload.under_way() == 0;
         if over && !self.stopping && self.now >= self.paused_until {
-            self.stopping = true;
-            self.ground.trace.note(self.now, || "stop".to_owned());
-            self.machines.command(self.now, Command::Stop);
-            return self.turn(0);
+            return self.stop();
         }
         let mut wake: Vec<Nanos> = self.flights.iter().map(|f| f.ready_at).collect();
         wake.extend(self.machines.next_timeout());
@@ -211,6 +214,14 @@ impl<'a> World<'a> {
         };
         self.now = self.now.max(next);
         Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.stopping = true;
+        self.workload.stopping();
+        self.ground.trace.note(self.now, || "stop".to_owned());
+        self.machines.command(self.now, Command::Stop);
+        self.turn(0)
     }
 
     fn check_progress(&self) -> Result<(), String> {
@@ -266,14 +277,22 @@ impl<'a> World<'a> {
         while let Some(event) = self.machines.poll_event() {
             self.ground.trace.note(self.now, || format!("event: {event:?}"));
             match event {
-                Event::MemberFailed { member, .. } => {
+                Event::MemberFailed { member } => {
                     self.failed.insert(member);
                 }
-                Event::Stopped => self.stopped = true,
+                Event::Stopped { result } => self.on_stopped(result)?,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn on_stopped(&mut self, result: Result<(), StopError>) -> Result<(), String> {
+        self.stopped = true;
+        match result {
+            Err(error) if !self.plan.lossy => Err(format!("the array was not left in order: {error}")),
+            _ => Ok(()),
+        }
     }
 
     fn carry_out(&mut self, machine: usize, output: Output) -> Result<(), String> {

@@ -1,0 +1,50 @@
+//! Seeds that must pass: a few hundred of the plain sequence, and those that once found something.
+
+use raidus_sim::{Options, Stats, run_seed};
+
+/// Seeds that failed before a fault was mended, with what they found.
+const REGRESSIONS: &[(u64, &str)] = &[];
+
+fn play(seeds: impl Iterator<Item = u64>) -> Stats {
+    let mut total = Stats::default();
+    for seed in seeds {
+        match run_seed(seed, &Options::default()) {
+            Ok(stats) => total.add(&stats),
+            Err(failure) => {
+                let tail = failure.trace.len().saturating_sub(60);
+                panic!(
+                    "seed {seed}: {}\n{}\n{}\nagain: cargo xtask sim --seed {seed} -v",
+                    failure.what,
+                    failure.scenario,
+                    failure.trace[tail..].join("\n"),
+                );
+            }
+        }
+    }
+    total
+}
+
+#[test]
+fn plain_seeds() {
+    let stats = play(0..300);
+    // The sequence must reach what it is there for.
+    assert!(stats.crashes > 50, "{stats}");
+    assert!(stats.failures > 20, "{stats}");
+    assert!(stats.stale_offered > 10, "{stats}");
+    assert!(stats.sectors_checked > 100_000, "{stats}");
+}
+
+#[test]
+fn regressions() {
+    for (seed, found) in REGRESSIONS {
+        println!("seed {seed}: {found}");
+        play([*seed].into_iter());
+    }
+}
+
+#[test]
+fn a_seed_replays_a_run() {
+    for seed in [1, 7, 23] {
+        assert_eq!(run_seed(seed, &Options::default()).ok(), run_seed(seed, &Options::default()).ok());
+    }
+}
