@@ -13,7 +13,7 @@ use raidus_units::{Level, MemberId, Nanos, Sector, Sectors, Slot};
 
 use super::super::{Command, Control, Event};
 use crate::config::{ArrayConfig, MemberSetup, Tunables};
-use crate::io::{Input, MemberError, MemberIo, MemberOp, Output};
+use crate::io::{Input, IoToken, MemberError, MemberIo, MemberOp, Output};
 use crate::map::{Member, MemberMap, MemberState, SlotEntry};
 use crate::msg::{Message, Peer, Region, ShardId};
 
@@ -75,6 +75,20 @@ pub struct Rig {
     pub disks: Vec<BTreeMap<u64, Vec<u8>>>,
     version: MetadataVersion,
     super_sector: Sector,
+    history: History,
+}
+
+/// When leases came and went, and flushes began; to check that nothing is called clean before it is flushed.
+#[derive(Default)]
+struct History {
+    moment: u64,
+    /// Regions: the last grant or return.
+    leases: BTreeMap<u64, u64>,
+    /// Leases out, per region.
+    out: BTreeMap<u64, BTreeSet<u16>>,
+    began: BTreeMap<IoToken, u64>,
+    /// Per member: when the newest flush that succeeded began.
+    flushed: BTreeMap<u16, u64>,
 }
 
 impl Rig {
@@ -106,12 +120,16 @@ impl Rig {
             disks: vec![BTreeMap::new(); usize::from(members)],
             version: setup.version,
             super_sector,
+            history: History::default(),
         }
     }
 
     /// One turn with these messages from shards.
     pub fn turn(&mut self, messages: Vec<(u16, Message)>) {
         for (shard, message) in messages {
+            if let Message::LeaseReturned(regions) = &message {
+                regions.iter().for_each(|r| self.history.on_lease(r.0, shard, false));
+            }
             let from = Peer::Shard(ShardId(shard));
             self.control.handle(self.now, Input::Message { from, message });
         }
@@ -143,6 +161,7 @@ impl Rig {
             match output {
                 Output::Io(io) => {
                     let text = self.describe(&io);
+                    self.check_order(&io);
                     self.log.push(text);
                     self.io.push(io);
                 }
@@ -162,6 +181,9 @@ impl Rig {
     fn on_send(&mut self, shard: u16, message: Message) {
         if let (Message::Map(map), true) = (&message, self.obedient) {
             self.replies.push((shard, Message::MapApplied { epoch: map.epoch }));
+        }
+        if let Message::LeaseGranted(regions) = &message {
+            regions.iter().for_each(|r| self.history.on_lease(r.0, shard, true));
         }
         self.sent.push((shard, message));
     }
@@ -183,10 +205,59 @@ impl Rig {
 
     fn end_io(&mut self, io: MemberIo) {
         let result = if self.failing.contains(&io.member.0) { Err(MemberError::Io) } else { Ok(()) };
-        if let (MemberOp::WriteMeta { sector, data }, Ok(())) = (&io.op, result) {
-            self.disks[io.member.index()].insert(sector.0, data.to_vec());
+        if result.is_ok() {
+            self.land(&io);
+        }
+        if let (Some(began), Ok(())) = (self.history.began.remove(&io.token), result) {
+            self.history.flushed.insert(io.member.0, began);
         }
         self.control.handle(self.now, Input::MemberDone { token: io.token, result });
+    }
+
+    /// Puts a write on its member, where it may arrive long before anybody hears of it.
+    pub fn land(&mut self, io: &MemberIo) {
+        if let MemberOp::WriteMeta { sector, data } = &io.op {
+            self.disks[io.member.index()].insert(sector.0, data.to_vec());
+        }
+    }
+
+    /// Nothing is called clean before all members in use are flushed.
+    fn check_order(&mut self, io: &MemberIo) {
+        let history = &mut self.history;
+        match &io.op {
+            MemberOp::Flush => {
+                history.moment += 1;
+                history.began.insert(io.token, history.moment);
+            }
+            MemberOp::WriteMeta { sector, data } if *sector == self.super_sector => {
+                let sb = Superblock::parse(data, self.version, *sector).expect("what Control writes can be read");
+                if sb.array().resync != Some(Sector::ZERO) {
+                    self.check_flushed(0..32);
+                }
+            }
+            MemberOp::WriteMeta { data, .. } => {
+                let set = |bit: u64| data[256 + bit as usize / 8] >> (bit % 8) & 1 != 0;
+                let cleared: Vec<u64> =
+                    (0..32).filter(|bit| self.bit_on_disk(io.member.0, *bit) && !set(*bit)).collect();
+                if !cleared.is_empty() {
+                    assert_eq!(self.control.status().degraded, 0, "bits are cleared while a member is missing");
+                    self.check_flushed(cleared.into_iter());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_flushed(&self, regions: impl Iterator<Item = u64>) {
+        let map = self.control.status().map;
+        for region in regions {
+            let Some(last) = self.history.leases.get(&region) else { continue };
+            assert!(self.history.out.get(&region).is_none_or(BTreeSet::is_empty), "a lease on {region} is out");
+            for (id, _) in map.members.iter().enumerate().filter(|(_, m)| m.writable()) {
+                let flushed = self.history.flushed.get(&(id as u16));
+                assert!(flushed.is_some_and(|began| began > last), "region {region} is not flushed on member {id}");
+            }
+        }
     }
 
     /// Ends I/Os until there are none.
@@ -255,6 +326,19 @@ impl Rig {
             }
             other => panic!("Control may not do {other:?}"),
         }
+    }
+}
+
+impl History {
+    fn on_lease(&mut self, region: u64, shard: u16, granted: bool) {
+        self.moment += 1;
+        self.leases.insert(region, self.moment);
+        let out = self.out.entry(region).or_default();
+        if granted {
+            out.insert(shard)
+        } else {
+            out.remove(&shard)
+        };
     }
 }
 

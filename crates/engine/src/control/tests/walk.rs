@@ -6,7 +6,7 @@ use raidus_format::Role;
 use raidus_units::Level;
 
 use super::rig::{RAID1, Rig, Setup, failed, give_back, want};
-use crate::control::Event;
+use crate::control::{Command, Event};
 use crate::map::MemberState;
 use crate::msg::Message;
 
@@ -113,10 +113,8 @@ fn walk(seed: u64, setup: Setup) {
                     rig.turn(vec![want(shard, &[region])]);
                 }
             }
-            3..=4 => {
-                if shards.held.entry(shard).or_default().remove(&region) {
-                    rig.turn(vec![give_back(shard, &[region])]);
-                }
+            3..=4 if shards.held.entry(shard).or_default().remove(&region) => {
+                rig.turn(vec![give_back(shard, &[region])]);
             }
             5 => {
                 token += 1;
@@ -139,6 +137,10 @@ fn walk(seed: u64, setup: Setup) {
                 let jump = dice.roll(7_000);
                 rig.now = rig.now.plus(raidus_units::Nanos::from_millis(jump));
                 rig.turn(Vec::new());
+            }
+            10 if !rig.io.is_empty() => {
+                let io = rig.io[dice.roll(rig.io.len() as u64) as usize].clone();
+                rig.land(&io);
             }
             _ if !rig.io.is_empty() => {
                 let index = dice.roll(rig.io.len() as u64) as usize;
@@ -177,6 +179,24 @@ fn come_to_rest(rig: &mut Rig, shards: &mut Shards) {
     for id in in_use.into_iter().filter(|_| !hopeless && status.counters.superblock_rounds > 0) {
         let sb = rig.on_disk(id).expect("written to");
         assert_eq!((sb.array().resync, sb.events()), (None, status.events), "member {id}");
+    }
+    stop(rig, hopeless);
+}
+
+fn stop(rig: &mut Rig, hopeless: bool) {
+    rig.command(Command::Stop);
+    let drained = (0..rig.shards()).map(|shard| (shard, Message::Drained)).collect();
+    rig.turn(drained);
+    rig.settle();
+    let stopped = rig.events.iter().find_map(|e| match e {
+        Event::Stopped { result } => Some(*result),
+        _ => None,
+    });
+    let result = stopped.expect("stops");
+    assert!(result.is_ok() || hopeless, "{result:?}");
+    let set = |id| (0..32).any(|bit| rig.bit_on_disk(id, bit));
+    if rig.control.status().degraded == 0 && !hopeless {
+        assert!(!(0..4).any(set), "bits are left");
     }
 }
 
