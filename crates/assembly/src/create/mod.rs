@@ -50,7 +50,9 @@ pub fn plan(params: &CreateParams) -> Result<CreatePlan, CreateError> {
         params.assume_clean,
         params.force,
     );
-    let stored = if params.level.is_redundant() { component } else { stored_size(params, component) };
+    // The kernel writes back what a raid10 layout makes use of, which can be less than whole chunks of the member.
+    let used = if params.level == Level::Raid10 { geometry.component_sectors() } else { component };
+    let stored = stored_size(params.level, used);
     let update = ArrayUpdate {
         events: 0,
         utime: params.now,
@@ -218,7 +220,7 @@ impl<'a> Planner<'a> {
         let layout = p.layout.unwrap_or(match p.level {
             Level::Raid5 | Level::Raid6 => PARITY_LAYOUT_DEFAULT,
             Level::Raid10 => RAID10_LAYOUT_DEFAULT,
-            Level::Raid0 if uneven => RAID0_LAYOUT_ORIGINAL,
+            Level::Raid0 => RAID0_LAYOUT_ORIGINAL,
             _ => 0,
         });
         let geometry = Geometry::new(&GeometryParams {
@@ -235,7 +237,7 @@ impl<'a> Planner<'a> {
 
     fn data_size(&self, device: &NewMember) -> Sectors {
         let p = self.params;
-        let component = stored_size(p, self.usable(device));
+        let component = stored_size(p.level, self.usable(device));
         place::place(p.metadata, device.size, self.data_offset_of(device), component, None)
             .map_or(Sectors::ZERO, |at| at.data_size)
     }
@@ -330,9 +332,9 @@ fn present(device: &CreateDevice) -> Option<&NewMember> {
     }
 }
 
-/// The superblock's size field: raid0 and linear go by each member's own size, and store none in 1.x.
-fn stored_size(params: &CreateParams, component: Sectors) -> Sectors {
-    if params.level.is_redundant() || params.metadata == MetadataVersion::V0_90 { component } else { Sectors::ZERO }
+/// The superblock's size field: raid0 and linear go by each member's own size, and store none.
+fn stored_size(level: Level, component: Sectors) -> Sectors {
+    if level.is_redundant() { component } else { Sectors::ZERO }
 }
 
 fn stored_name(params: &CreateParams) -> String {
