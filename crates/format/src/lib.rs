@@ -10,6 +10,7 @@
 pub mod badblocks;
 pub mod bitmap;
 mod crc;
+mod edit;
 mod error;
 mod facts;
 mod foreign;
@@ -23,6 +24,7 @@ pub mod v090;
 pub mod v1;
 mod version;
 
+pub use edit::Edit;
 pub use error::{Concern, SbError};
 pub use facts::{
     ArrayFacts, BadBlockArea, Checksum, MemberFacts, NO_POSITION, PplArea, Recovery, Reshape, Role, Timestamp,

@@ -4,7 +4,7 @@ mod words;
 mod write;
 
 pub use words::{ByteOrder, Descriptor};
-pub(crate) use write::{create, update};
+pub(crate) use write::{create, edit, update};
 
 use crate::superblock::take_block;
 use crate::{

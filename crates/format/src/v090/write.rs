@@ -1,7 +1,7 @@
 //! Writing 0.90 superblocks: md's rules for each field.
 
 use super::*;
-use crate::{ArrayUpdate, Geometry, MemberUpdate, NewSuperblock};
+use crate::{ArrayUpdate, Edit, Geometry, MemberUpdate, NewSuperblock};
 
 const VERSION: MetadataVersion = MetadataVersion::V0_90;
 
@@ -30,13 +30,31 @@ pub(crate) fn create(new: &NewSuperblock) -> Result<Raw, SbError> {
     let mut words = Words::zeroed();
     words[MAGIC] = MD_MAGIC;
     words[MINOR] = 90;
-    [words[UUID_FIRST], words[UUID_REST], words[UUID_REST + 1], words[UUID_REST + 2]] = new.uuid.words();
+    write_uuid(&mut words, new.uuid);
     words[CTIME] = seconds(new.ctime);
     words[PREFERRED_MINOR] = new.preferred_minor;
     let mut sb = Raw { at: new.super_offset, order: ByteOrder::Little, words };
     update(&mut sb, &new.array, &new.member)?;
     sb.check()?;
     Ok(sb)
+}
+
+/// One change outside a round.
+pub(crate) fn edit(sb: &mut Raw, edit: &Edit) -> Result<(), SbError> {
+    match edit {
+        Edit::Uuid(uuid) => write_uuid(&mut sb.words, *uuid),
+        Edit::PreferredMinor(minor) => sb.words[PREFERRED_MINOR] = *minor,
+        Edit::Name(_) => return Err(not_storable("a name")),
+        Edit::DeviceUuid(_) => return Err(not_storable("an identity of the member")),
+        Edit::BadBlockLog(_) => return Err(not_storable("a bad-block log")),
+        Edit::DataArea { .. } => return Err(not_storable("a data area")),
+    }
+    sb.words[CHECKSUM] = sb.checksum().computed;
+    Ok(())
+}
+
+fn write_uuid(words: &mut Words, uuid: MdUuid) {
+    [words[UUID_FIRST], words[UUID_REST], words[UUID_REST + 1], words[UUID_REST + 2]] = uuid.words();
 }
 
 fn refuse_unstorable(array: &ArrayUpdate, member: &MemberUpdate) -> Result<(), SbError> {

@@ -4,7 +4,7 @@ mod header;
 mod write;
 
 pub use header::*;
-pub(crate) use write::{create, update};
+pub(crate) use write::{create, edit, update};
 
 use crate::superblock::take_block;
 use crate::{

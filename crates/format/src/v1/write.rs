@@ -1,7 +1,7 @@
 //! Writing 1.x superblocks: md's rules for each field.
 
 use super::*;
-use crate::{ArrayUpdate, DeviceState, MemberUpdate, NewSuperblock, ResyncMark};
+use crate::{ArrayUpdate, DeviceState, Edit, MemberUpdate, NewSuperblock, ResyncMark};
 use zerocopy::FromZeros;
 
 /// mdadm fills the device table up to the next multiple of this.
@@ -26,18 +26,13 @@ pub(crate) fn create(new: &NewSuperblock) -> Result<Raw, SbError> {
     header.magic.set(MD_MAGIC);
     header.major_version.set(1);
     header.set_uuid = new.uuid.0;
-    let name = new.name.as_bytes();
-    header.set_name.get_mut(..name.len()).ok_or(not_storable("a name longer than 32 bytes"))?.copy_from_slice(name);
+    header.set_name = name_field(&new.name).ok_or(not_storable("a name longer than 32 bytes"))?;
     header.ctime.set(new.ctime.packed());
     header.device_uuid = new.device_uuid.0;
     header.super_offset.set(new.super_offset.0);
     header.data_offset.set(new.data_offset.0);
     header.data_size.set(new.data_size.0);
-    if let Some(log) = new.bad_block_log {
-        header.bad_block_offset.set(i32::try_from(log.offset).map_err(|_| not_storable("this bad-block log place"))?);
-        header.bad_block_size.set(u16::try_from(log.size.0).map_err(|_| not_storable("this bad-block log size"))?);
-        header.bad_block_shift = log.shift;
-    }
+    write_bad_block_log(&mut header, new.bad_block_log).map_err(not_storable)?;
     let table = (HEADER_BYTES + 2 * new.array.devices.len()).next_multiple_of(TABLE_ROUNDING) - HEADER_BYTES;
     if table > 2 * MAX_DEV as usize {
         return Err(too_many_devices(new.array.devices.len()));
@@ -49,6 +44,45 @@ pub(crate) fn create(new: &NewSuperblock) -> Result<Raw, SbError> {
     update(&mut sb, &new.array, &new.member)?;
     sb.check()?;
     Ok(sb)
+}
+
+/// One change outside a round.
+pub(crate) fn edit(sb: &mut Raw, edit: &Edit) -> Result<(), SbError> {
+    let version = sb.version;
+    let not_storable = |what| SbError::NotStorable { version, what };
+    let h = &mut sb.header;
+    match edit {
+        Edit::Name(name) => h.set_name = name_field(name).ok_or(not_storable("a name longer than 32 bytes"))?,
+        Edit::Uuid(uuid) => h.set_uuid = uuid.0,
+        Edit::DeviceUuid(uuid) => h.device_uuid = uuid.0,
+        Edit::BadBlockLog(log) => write_bad_block_log(h, *log).map_err(not_storable)?,
+        Edit::DataArea { offset, size } => {
+            h.data_offset.set(offset.0);
+            h.data_size.set(size.0);
+        }
+        Edit::PreferredMinor(_) => return Err(not_storable("a preferred minor number")),
+    }
+    sb.seal();
+    Ok(())
+}
+
+/// NUL-padded.
+fn name_field(name: &str) -> Option<[u8; 32]> {
+    let mut field = [0; 32];
+    field.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    Some(field)
+}
+
+/// Without a log there can be no entries.
+fn write_bad_block_log(h: &mut Header, log: Option<BadBlockArea>) -> Result<(), &'static str> {
+    if log.is_none() {
+        h.feature_map &= !BAD_BLOCKS;
+    }
+    let log = log.unwrap_or(BadBlockArea { offset: 0, size: Sectors::ZERO, shift: 0 });
+    h.bad_block_offset.set(i32::try_from(log.offset).map_err(|_| "this bad-block log place")?);
+    h.bad_block_size.set(u16::try_from(log.size.0).map_err(|_| "this bad-block log size")?);
+    h.bad_block_shift = log.shift;
+    Ok(())
 }
 
 impl Raw {
