@@ -2,7 +2,7 @@
 //!
 //! - [`codec`] is the protocol as a state machine without I/O: bytes in, commands and reply bytes out.
 //! - [`NbdService`] joins it to the runtime: commands become requests to the array, replies leave in the order they end.
-//! - [`Listener`] is the socket, with care for sockets that a former server left behind.
+//! - [`listen`] opens the socket, with care for sockets that a former server left behind.
 //! - [`Export`] is what clients see of the array: name, size, block sizes, abilities.
 //!
 //! The protocol is the fixed newstyle one of the [NBD specification], with structured replies, `base:allocation` block
@@ -17,4 +17,4 @@ mod export;
 mod server;
 
 pub use export::{BlockSizes, Export, ExportError};
-pub use server::{Address, BindError, Listener, NbdService};
+pub use server::{Address, BindError, Endpoint, NbdService, listen};

@@ -297,6 +297,21 @@ fn a_stopping_server_refuses_new_commands() {
 }
 
 #[test]
+fn a_client_that_never_reads_is_stopped() {
+    let (end, mut client) = connect(&service(), 1 << 20, 1 << 20, true, 8);
+    // Refused by the session itself: only replies pile up.
+    let (_, request) = client.prepare(wire::CMD_READ, 0, 1, 1, &[]);
+    let mut driver = end.0.borrow_mut();
+    for _ in 0..100 {
+        driver.incoming.extend(request.repeat(100));
+        driver.receive(usize::MAX >> 1);
+    }
+    assert!(driver.waiting);
+    driver.take_sends();
+    assert!(driver.outgoing.len() < 128 << 10, "{} bytes of replies", driver.outgoing.len());
+}
+
+#[test]
 fn noise_closes_the_connection() {
     let (end, _) = connect(&service(), 1 << 20, 1 << 20, true, 7);
     let mut driver = end.0.borrow_mut();

@@ -18,6 +18,10 @@ use crate::codec::{Command, ErrorCode, Need, Op, Session, wire};
 /// Requests of one client under way at once. Clients queue 16 to 128; the bound is for those that never stop.
 const REQUESTS_MAX: usize = 1024;
 
+/// Reply bytes of one client waiting to be sent, contents of reads apart, before its next message is looked at. Between any two
+/// messages the session writes far less than this.
+const QUEUED_MAX: usize = 64 << 10;
+
 pub(super) struct NbdConnection {
     peer: PeerAddress,
     session: Session,
@@ -76,6 +80,9 @@ impl NbdConnection {
                         return Then::Wait;
                     }
                 }
+            }
+            if cx.bytes_queued() + self.out.len() > QUEUED_MAX {
+                return Then::Wait;
             }
             match self.session.need() {
                 Need::Message(n) => {

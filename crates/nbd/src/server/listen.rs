@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,10 +23,9 @@ pub enum Address {
 /// The port IANA assigned to NBD.
 const NBD_PORT: u16 = 10809;
 
-/// A socket clients connect to. Dropping it removes a Unix socket's file.
+/// A place where a server listens. Dropping it removes a Unix socket's file.
 #[derive(Debug)]
-pub struct Listener {
-    socket: OwnedFd,
+pub struct Endpoint {
     address: Address,
     file: Option<SocketFile>,
 }
@@ -58,30 +57,30 @@ struct SocketFile {
     inode: u64,
 }
 
-impl Listener {
-    /// Listens at `address`. A Unix socket that nobody answers on is replaced.
-    pub fn bind(address: &Address) -> Result<Listener, BindError> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(address.clone()),
-            _ => BindError::Io { address: address.clone(), source },
-        };
-        match address {
-            Address::Tcp(at) => {
-                let socket = TcpListener::bind(at).map_err(failed)?;
-                let address = Address::Tcp(socket.local_addr().map_err(failed)?);
-                Ok(Listener { socket: socket.into(), address, file: None })
-            }
-            Address::Unix(path) => {
-                // Held until the socket listens, so that of two servers starting at once none removes the other's socket.
-                let _lock = lock_directory(path).map_err(failed)?;
-                remove_stale(path)?;
-                let socket = UnixListener::bind(path).map_err(failed)?;
-                let file = SocketFile::of(path).map_err(failed)?;
-                Ok(Listener { socket: socket.into(), address: address.clone(), file: Some(file) })
-            }
+/// Listens at `address`. A Unix socket that nobody answers on is replaced.
+pub fn listen(address: &Address) -> Result<(OwnedFd, Endpoint), BindError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address.clone()),
+        _ => BindError::Io { address: address.clone(), source },
+    };
+    match address {
+        Address::Tcp(at) => {
+            let socket = TcpListener::bind(at).map_err(failed)?;
+            let address = Address::Tcp(socket.local_addr().map_err(failed)?);
+            Ok((socket.into(), Endpoint { address, file: None }))
+        }
+        Address::Unix(path) => {
+            // Held until the socket listens, so that of two servers starting at once none removes the other's socket.
+            let _lock = lock_directory(path).map_err(failed)?;
+            remove_stale(path)?;
+            let socket = UnixListener::bind(path).map_err(failed)?;
+            let file = Some(SocketFile::of(path).map_err(failed)?);
+            Ok((socket.into(), Endpoint { address: address.clone(), file }))
         }
     }
+}
 
+impl Endpoint {
     /// Where it listens, with the port that was taken.
     pub fn address(&self) -> &Address {
         &self.address
@@ -99,13 +98,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Drop for Listener {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         let Some(ours) = &self.file else { return };
         // A new server may have taken the path already; then the file is not ours to remove.
@@ -192,8 +185,12 @@ fn percent_encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn bind(path: &Path) -> Result<Listener, BindError> {
-        Listener::bind(&Address::Unix(path.to_owned()))
+    fn bind(path: &Path) -> Result<(OwnedFd, Endpoint), BindError> {
+        listen(&Address::Unix(path.to_owned()))
+    }
+
+    fn local() -> (OwnedFd, Endpoint) {
+        listen(&Address::parse("127.0.0.1:0").unwrap()).unwrap()
     }
 
     #[test]
@@ -233,8 +230,8 @@ mod tests {
         assert!(error.to_string().contains("another server"));
         UnixStream::connect(&path).unwrap();
 
-        let first = Listener::bind(&Address::parse("127.0.0.1:0").unwrap()).unwrap();
-        assert!(matches!(Listener::bind(first.address()), Err(BindError::InUse(_))));
+        let (_first, endpoint) = local();
+        assert!(matches!(listen(endpoint.address()), Err(BindError::InUse(_))));
     }
 
     #[test]
@@ -263,11 +260,11 @@ mod tests {
 
     #[test]
     fn uris() {
-        let listener = Listener::bind(&Address::parse("127.0.0.1:0").unwrap()).unwrap();
+        let (_socket, listener) = local();
         let Address::Tcp(at) = listener.address() else { panic!("a TCP address") };
         assert_eq!(listener.uri("md0"), format!("nbd://127.0.0.1:{}/md0", at.port()));
         let dir = tempfile::tempdir().unwrap();
-        let listener = bind(&dir.path().join("a b")).unwrap();
+        let (_socket, listener) = bind(&dir.path().join("a b")).unwrap();
         assert!(listener.uri("").ends_with("/a%20b") && listener.uri("").starts_with("nbd+unix:///?socket=/"));
     }
 }

@@ -11,7 +11,7 @@ use raidus_runtime::stream::{Connection, PeerAddress, Service};
 use crate::Export;
 use connection::NbdConnection;
 
-pub use listen::{Address, BindError, Listener};
+pub use listen::{Address, BindError, Endpoint, listen};
 
 /// Serves one export to any number of clients, each on whichever reactor it landed.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! A small blocking NBD client, so that the server is tested without anybody else's.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod array;
 pub mod oracle;
+pub mod tools;
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Read, Result, Write};
