@@ -158,7 +158,7 @@ fn fio_verifies_what_it_wrote() {
                 "--verify_fatal=1",
                 "--verify_backlog=256",
                 "--fsync=100",
-                "--trim_backlog=0",
+                "--verify_state_save=0",
                 "--randseed=7",
             ]),
             [format!("--uri={}", server.uri())],
