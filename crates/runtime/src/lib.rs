@@ -9,6 +9,7 @@ mod mailbox;
 mod member_io;
 pub mod members;
 pub mod memory;
+mod open;
 mod reactor;
 mod ring;
 pub mod stream;
@@ -16,4 +17,7 @@ pub mod stream;
 pub use array::{ArrayHandle, RunOptions, StartError, StopFailed, start};
 pub use client::{ArrayRequest, Client, Completion};
 pub use counters::Tally;
+pub use open::{
+    CreateFailed, OpenError, OpenOptions, Opened, candidate, create_array, open_array, open_devices, probe_device,
+};
 pub use ring::RingError;

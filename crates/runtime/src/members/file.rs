@@ -72,6 +72,12 @@ impl FileDevice {
         Ok((FileDevice { cached, direct }, Facts { size, block, identity }))
     }
 
+    /// What is at the path, if it can be a member.
+    pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
+        let stat = rustix::fs::stat(path).ok()?;
+        Some(identity(&stat, is_block_device(path, &stat).ok()?))
+    }
+
     /// A nameless sparse file of `size` in `directory`.
     pub(crate) fn nameless(directory: &Path, size: Sectors) -> Result<FileDevice, MemberOpenError> {
         let fail = |e| MemberOpenError::of_open(directory, "writing", e);

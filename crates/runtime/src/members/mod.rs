@@ -172,6 +172,11 @@ impl MemberDevice {
         }
     }
 
+    /// Whether the path leads to this device.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.identity.is_some() && FileDevice::identity_of(path) == self.identity
+    }
+
     /// Fills `buf` from byte `offset` on. Blocks.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
