@@ -1,18 +1,25 @@
 //! `mdadm --examine-bitmap` (`-X`).
 
-use raidus_format::bitmap::{BitArray, BitmapSuper};
+use raidus_format::MetadataVersion;
+use raidus_format::bitmap::{BitArray, BitmapSuper, uuid_in_bitmap};
 
 use crate::human_size;
 
-/// The bitmap of a device or in a file. `bits`: its bits, if they could be read.
-pub fn examine_bitmap(file: &str, superblock: &BitmapSuper, bits: Option<&BitArray>) -> String {
+/// The bitmap of a device or in a file. `metadata`: of the array, since 0.90 stores its uuid in another byte order. `bits`: its
+/// bits, if they could be read.
+pub fn examine_bitmap(
+    file: &str,
+    superblock: &BitmapSuper,
+    metadata: MetadataVersion,
+    bits: Option<&BitArray>,
+) -> String {
     let header = superblock.header();
     let mut out = String::new();
     let mut line = |label: &str, value: String| out.push_str(&format!("{label:>16} : {value}\n"));
     line("Filename", file.to_owned());
     line("Magic", format!("{:08x}", header.magic.get()));
     line("Version", header.version.get().to_string());
-    line("UUID", superblock.uuid().to_string());
+    line("UUID", uuid_in_bitmap(metadata, superblock.uuid()).to_string());
     line("Events", superblock.events().to_string());
     line("Events Cleared", superblock.events_cleared().to_string());
     line("State", state(superblock).to_owned());

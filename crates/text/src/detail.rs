@@ -3,6 +3,7 @@
 use raidus_format::MetadataVersion;
 use raidus_units::{Level, Slot};
 
+use crate::mdstat::permille;
 use crate::view::{ArrayView, DeviceRole, DeviceView, Policy, RunState, SyncAction, SyncView};
 use crate::{Context, human_size, layout_text, local_to};
 
@@ -139,7 +140,7 @@ fn progress(out: &mut Lines, array: &ArrayView) {
             SyncAction::Check => "Check Status",
             SyncAction::Reshape => "Reshape Status",
         };
-        let percent = u128::from(done) * 100 / u128::from(total.max(1));
+        let percent = permille(done, total) / 10;
         out.line(label, format_args!("{percent}% complete"));
         shown = true;
     }
@@ -246,7 +247,7 @@ fn row(device: &DeviceView, slot: &str, array: &ArrayView) -> String {
 /// How many sets of slots hold a whole copy of the array each: raid10 with near copies that divide the slots.
 fn copy_sets(array: &ArrayView) -> Option<u16> {
     let near = (array.layout & 255) as u16;
-    let plain = array.level == Level::Raid10 && array.layout >> 8 == 1 && array.reshape.is_none();
+    let plain = array.level == Level::Raid10 && array.layout >> 8 == 1;
     (plain && (2..=26).contains(&near) && array.raid_disks.is_multiple_of(near)).then_some(near)
 }
 

@@ -90,8 +90,8 @@ fn sizes(out: &mut Lines, of: &Examined<'_>, array: &ArrayFacts, member: &Member
     if let Some(recovery) = member.recovery {
         out.line("Recovery Offset", format_args!("{} sectors", recovery.offset));
     }
-    if member.new_offset.is_none() {
-        let (before, after) = unused(of, array, member);
+    let (before, after) = unused(of, array, member);
+    if member.new_offset.is_none() && (before, after) != (0, 0) {
         out.line("Unused Space", format_args!("before={before} sectors, after={after} sectors"));
     }
 }
@@ -114,7 +114,9 @@ pub(crate) fn array_size(array: &ArrayFacts) -> Option<u64> {
 fn unused(of: &Examined<'_>, array: &ArrayFacts, member: &MemberFacts) -> (u64, u64) {
     let superblock = member.super_offset.0;
     let data = member.data_offset.0;
-    let used = if array.size.is_zero() { member.data_size.0 } else { array.size.0 };
+    // A journal uses all it has.
+    let all = array.size.is_zero() || member.role == Role::Journal;
+    let used = if all { member.data_size.0 } else { array.size.0 };
     let data_end = data.saturating_add(used);
     let areas = [
         array.bitmap.map(|offset| (offset, of.bitmap.unwrap_or_default().0)),

@@ -5,7 +5,7 @@ use core::fmt::Write;
 use raidus_format::MetadataVersion;
 use raidus_units::{Level, Slot};
 
-use crate::view::{ArrayView, DeviceRole, DeviceView, ReadOnly, RunState, SyncAction, SyncView};
+use crate::view::{ArrayView, DeviceRole, DeviceView, ReadOnly, RunState, SyncView};
 
 /// The first line, as a kernel with every level loaded prints it.
 pub const PERSONALITIES: &str = "Personalities : [linear] [raid0] [raid1] [raid10] [raid6] [raid5] [raid4] ";
@@ -134,7 +134,7 @@ fn sync_text(sync: &SyncView) -> String {
             _ => "\tresync=PENDING".to_owned(),
         };
     };
-    let permille = u128::from(done) * 1000 / (u128::from(total) + 1);
+    let permille = permille(done, total);
     let ticks = usize::try_from(permille / 50).unwrap_or(20).min(20);
     let bar = format!("[{}>{}]", "=".repeat(ticks), ".".repeat(20 - ticks));
     let percent = format!("{:3}.{}", permille / 10, permille % 10);
@@ -142,12 +142,12 @@ fn sync_text(sync: &SyncView) -> String {
     let remaining = u128::from(total.saturating_sub(done)) * 2;
     let seconds = remaining / (u128::from(speed) * 2 / 32 + 1) / 32;
     let finish = format!("{}.{}", seconds / 60, seconds % 60 / 6);
-    let word = match action {
-        // The kernel aligns its words, and has none shorter.
-        SyncAction::Check => " check",
-        other => other.word(),
-    };
-    format!("{bar} {word:>7} ={percent}% ({done}/{total}) finish={finish}min speed={speed}K/sec")
+    format!("{bar}  {} ={percent}% ({done}/{total}) finish={finish}min speed={speed}K/sec", action.word())
+}
+
+/// Thousandths done, counted as the kernel does: in whole units of 512 KiB. `done` and `total` in KiB.
+pub(crate) fn permille(done: u64, total: u64) -> u64 {
+    (done / 512).saturating_mul(1000) / (total / 512 + 1)
 }
 
 fn chunk(bytes: u64) -> String {
