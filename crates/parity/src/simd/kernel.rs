@@ -32,11 +32,12 @@ macro_rules! sweep {
     }};
 }
 
-/// `dst` = sum of `srcs` (at least one).
+/// `dst` = sum of `srcs` (at least one). In longer runs than the rest: page-aligned blocks compete for the same cache sets,
+/// so with many of them every visit should use up all it can.
 #[inline(always)]
 pub(crate) unsafe fn xor<V: Vector>(dst: *mut u8, srcs: &[*const u8], len: usize) {
     // SAFETY: every step stays below `len`, within blocks that the caller vouches for.
-    unsafe { sweep!(V, 4, len, |at| xor_step::<_, _>(dst, srcs, at)) }
+    unsafe { sweep!(V, 8, len, |at| xor_step::<_, _>(dst, srcs, at)) }
 }
 
 #[inline(always)]
