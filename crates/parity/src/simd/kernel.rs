@@ -33,7 +33,9 @@ macro_rules! sweep {
 }
 
 /// `dst` = sum of `srcs` (at least one). In longer runs than the rest: page-aligned blocks compete for the same cache sets,
-/// so with many of them every visit should use up all it can.
+/// so with many of them every visit should use up all it can. From the last source to the first, as P and Q go too: where
+/// blocks lie one after the other and parity behind them, going upward makes the hardware fetch parity's lines as the next
+/// in the pattern, just before they are streamed past the caches.
 #[inline(always)]
 pub(crate) unsafe fn xor<V: Vector>(dst: *mut u8, srcs: &[*const u8], len: usize) {
     // SAFETY: every step stays below `len`, within blocks that the caller vouches for.
@@ -44,11 +46,11 @@ pub(crate) unsafe fn xor<V: Vector>(dst: *mut u8, srcs: &[*const u8], len: usize
 unsafe fn xor_step<V: Vector, const N: usize>(dst: *mut u8, srcs: &[*const u8], at: usize) {
     // SAFETY: the caller keeps `at` + N registers within every block.
     unsafe {
-        let (first, rest) = srcs.split_first().unwrap_unchecked();
+        let (first, rest) = srcs.split_last().unwrap_unchecked();
         let mut sum = load::<V, N>(*first, at);
-        let mut pairs = rest.chunks_exact(2);
+        let mut pairs = rest.rchunks_exact(2);
         for pair in pairs.by_ref() {
-            let (a, b) = (load::<V, N>(pair[0], at), load::<V, N>(pair[1], at));
+            let (a, b) = (load::<V, N>(pair[1], at), load::<V, N>(pair[0], at));
             for i in 0..N {
                 sum[i] = sum[i].xor3(a[i], b[i]);
             }
