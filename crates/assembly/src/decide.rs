@@ -379,7 +379,9 @@ impl<'a> Attempt<'a> {
         let mut superblock = own.clone();
         let mut member = own.member_update();
         member.replacement = matches!(seat, Seat::Replacing { .. });
-        if let Err(why) = superblock.update(update, &member) {
+        // How fresh it is on disk stays its own: who runs the array must know whether the members are level.
+        let update = ArrayUpdate { events: own.events(), ..update.clone() };
+        if let Err(why) = superblock.update(&update, &member) {
             // Cannot be: the same figures came out of superblocks of this format. The member's own words still hold.
             self.notes.push(format!("{name}: keeping its superblock as it is ({why})"));
             superblock = own.clone();

@@ -77,7 +77,8 @@ pub struct Seated {
     pub candidate: usize,
     /// What it does in the array.
     pub seat: Seat,
-    /// Its superblock, restated in memory as the freshest sees the array: what the next write starts from.
+    /// Its superblock, restated in memory as the freshest sees the array: what the next write starts from. Only the event count
+    /// is the one on disk.
     pub superblock: Superblock,
     /// Known bad ranges, ascending, as (device sector, length).
     pub bad_blocks: Vec<(Sector, Sectors)>,

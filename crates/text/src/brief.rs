@@ -1,6 +1,6 @@
 //! The short forms: `--brief`, `--export`, `--query`.
 
-use raidus_format::{ArrayFacts, MetadataVersion, RawSuperblock, Role};
+use raidus_format::{ArrayFacts, MetadataVersion, RawSuperblock};
 
 use crate::examine::array_size;
 use crate::human_size_brief;
@@ -49,21 +49,16 @@ fn key_char(c: char) -> char {
     if c.is_ascii_alphanumeric() { c } else { '_' }
 }
 
-/// `mdadm --examine --brief` of one array: a line for mdadm.conf. `path` is where the array would be (`/dev/md/name`).
-pub fn examine_brief(sb: &RawSuperblock, path: &str) -> String {
+/// `mdadm --examine --brief` of one array: lines for mdadm.conf. `path` is where the array would be (`/dev/md/name`), `spares`
+/// how many of the devices looked at are its spares.
+pub fn examine_brief(sb: &RawSuperblock, path: &str, spares: usize) -> String {
     let array = sb.array();
+    let spares = if spares == 0 { String::new() } else { format!("   spares={spares}\n") };
     if array.metadata == MetadataVersion::V0_90 {
-        return format!("ARRAY {path} UUID={}\n", array.uuid);
+        return format!("ARRAY {path} UUID={}\n{spares}", array.uuid);
     }
     let name = if array.name.is_empty() { String::new() } else { format!(" name={}", array.name) };
-    let spares = spares(sb);
-    let spares = if spares == 0 { String::new() } else { format!("   spares={spares}\n") };
     format!("ARRAY {path}  metadata={} UUID={}{name}\n{spares}", array.metadata, array.uuid)
-}
-
-/// Whether the superblock is a spare's own.
-fn spares(sb: &RawSuperblock) -> usize {
-    usize::from(sb.member().role == Role::Spare)
 }
 
 /// `mdadm --examine --export`: for scripts.
@@ -98,14 +93,13 @@ pub fn query_array(array: &ArrayView) -> String {
     )
 }
 
-/// `mdadm --query` of a device. `of`: its superblock and the array it would be part of; `active`: whether that runs.
-pub fn query_device(device: &str, of: Option<(&ArrayFacts, u32, &str)>, active: bool) -> String {
-    let Some((array, number, path)) = of else { return format!("{device}: is not an md array\n") };
-    let state = if active { "active" } else { "inactive" };
-    let level = level_name(array.level_number);
+/// `mdadm --query` of a device: its superblock's facts and number in the array, and the path of that array if it runs.
+pub fn query_device(device: &str, member: Option<(&ArrayFacts, u32)>, running: Option<&str>) -> String {
+    let Some((array, number)) = member else { return format!("{device}: is not an md array\n") };
+    let (state, path) = running.map_or(("inactive", "array"), |path| ("active", path));
+    let (level, n) = (level_name(array.level_number), array.raid_disks);
     format!(
-        "{device}: is not an md array\n{device}: device {number} in {} device {state} {level} {path}.  \
-         Use mdadm --examine for more detail.\n",
-        array.raid_disks
+        "{device}: is not an md array\n{device}: device {number} in {n} device {state} {level} {path}.  \
+         Use mdadm --examine for more detail.\n"
     )
 }

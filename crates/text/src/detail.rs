@@ -12,7 +12,7 @@ pub fn detail(array: &ArrayView, context: &Context<'_>) -> String {
     let mut out = Lines(String::new());
     let runs = array.state != RunState::Inactive;
     out.raw(&format!("{}:", array.path));
-    out.line("Version", array.metadata.map_or_else(|| "none".to_owned(), |m| m.to_string()));
+    out.line("Version", array.version().unwrap_or("none"));
     if runs {
         out.line("Creation Time", (context.time)(array.ctime));
     }
@@ -178,8 +178,9 @@ fn identity(out: &mut Lines, array: &ArrayView, context: &Context<'_>) {
 }
 
 fn devices(out: &mut Lines, array: &ArrayView, runs: bool) {
-    out.raw("    Number   Major   Minor   RaidDevice State");
     if !runs {
+        out.raw("    Number   Major   Minor   RaidDevice");
+        out.blank();
         for device in &array.devices {
             let (major, minor) = device.node.unwrap_or_default();
             let path = &device.path;
@@ -187,6 +188,7 @@ fn devices(out: &mut Lines, array: &ArrayView, runs: bool) {
         }
         return;
     }
+    out.raw("    Number   Major   Minor   RaidDevice State");
     for slot in (0..array.raid_disks).map(Slot) {
         let holder = array.devices.iter().find(|d| holds(d, slot));
         let replacement = array.devices.iter().find(|d| d.role == DeviceRole::Replacing(slot));

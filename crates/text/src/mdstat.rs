@@ -2,7 +2,6 @@
 
 use core::fmt::Write;
 
-use raidus_format::MetadataVersion;
 use raidus_units::{Level, Slot};
 
 use crate::view::{ArrayView, DeviceRole, DeviceView, ReadOnly, RunState, SyncView};
@@ -77,10 +76,9 @@ fn device_text(device: &DeviceView) -> String {
 }
 
 fn metadata(array: &ArrayView) -> String {
-    match array.metadata {
+    match array.version() {
         None => " super non-persistent".to_owned(),
-        Some(MetadataVersion::V0_90) if array.reshape.is_some() => " super 0.91".to_owned(),
-        Some(MetadataVersion::V0_90) => String::new(),
+        Some("0.90") => String::new(),
         Some(version) => format!(" super {version}"),
     }
 }

@@ -36,7 +36,7 @@ fn units(bytes: u64) -> Option<([String; 2], char)> {
 }
 
 fn hundredths(bytes: u128, unit: u128) -> String {
-    let n = (bytes * 200 / unit + 1) / 2;
+    let n = (bytes * 200 / unit).div_ceil(2);
     format!("{}.{:02}", n / 100, n % 100)
 }
 

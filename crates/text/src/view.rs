@@ -189,6 +189,14 @@ pub enum Policy {
 }
 
 impl ArrayView {
+    /// The metadata version as shown: 0.90 takes another number while it reshapes.
+    pub(crate) fn version(&self) -> Option<&'static str> {
+        match self.metadata? {
+            MetadataVersion::V0_90 if self.reshape.is_some() => Some("0.91"),
+            version => Some(version.name()),
+        }
+    }
+
     /// The in-sync holder of a slot.
     pub(crate) fn in_sync(&self, slot: Slot) -> bool {
         self.devices.iter().any(|d| d.role == DeviceRole::InSync(slot))
