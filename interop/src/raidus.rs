@@ -1,0 +1,144 @@
+//! raidus, in this process, on image files.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use raidus_assembly::Options;
+use raidus_engine::{RequestError, Tunables};
+use raidus_runtime::{ArrayHandle, OpenOptions, RunOptions, open_array, start};
+use sha2::{Digest, Sha256};
+
+/// A running array and what it should contain.
+pub struct Raidus {
+    handle: ArrayHandle,
+    /// What every byte of the array should be.
+    pub content: Vec<u8>,
+    /// Ranges of bytes that could not be read when it was opened; zeroes in `content`.
+    pub unreadable: Vec<(u64, u64)>,
+}
+
+/// A small generator of test data and choices: the same seed, the same run.
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// The next 64 bits (splitmix64).
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.bits() % n.max(1)
+    }
+
+    /// Fills `bytes`.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for word in bytes.chunks_mut(8) {
+            let bits = self.bits().to_le_bytes();
+            word.copy_from_slice(&bits[..word.len()]);
+        }
+    }
+}
+
+impl Raidus {
+    /// Opens the images as an array and reads all of it.
+    pub fn open(images: &[PathBuf], assembly: Options, threads: u16) -> Result<Raidus> {
+        // Small pools: many arrays run in one test.
+        let tunables = Tunables { shards: threads, scratch_bytes: 8 << 20, ..Tunables::default() };
+        let options = OpenOptions { assembly, tunables, ..OpenOptions::default() };
+        let opened = open_array(images, &options)?;
+        let run = RunOptions { pool_bytes: 8 << 20, connection_bytes: 4 << 20, pin: false, ..RunOptions::default() };
+        let handle = start(opened.config, opened.members, run)?;
+        let mut array = Raidus { handle, content: Vec::new(), unreadable: Vec::new() };
+        (array.content, array.unreadable) = array.read()?;
+        Ok(array)
+    }
+
+    /// Opens without writing anything, even if members are missing.
+    pub fn look(images: &[PathBuf]) -> Result<Raidus> {
+        Raidus::open(images, Options { readonly: true, run: true, ..Options::default() }, 1)
+    }
+
+    /// Reads the whole array; what cannot be read is listed, in steps of 4 KiB.
+    pub fn read(&self) -> Result<(Vec<u8>, Vec<(u64, u64)>)> {
+        let size = usize::try_from(self.handle.size().bytes())?;
+        let client = self.handle.client();
+        let mut content = vec![0; size];
+        let mut unreadable = Vec::new();
+        for (n, piece) in content.chunks_mut(1 << 20).enumerate() {
+            let at = (n as u64) << 20;
+            if client.read_at(at, piece).is_ok() {
+                continue;
+            }
+            for (k, page) in piece.chunks_mut(4096).enumerate() {
+                let at = at + k as u64 * 4096;
+                match client.read_at(at, page) {
+                    Ok(()) => {}
+                    Err(RequestError::Io) => unreadable.push((at, at + page.len() as u64)),
+                    Err(e) => bail!("reading at byte {at}: {e}"),
+                }
+            }
+        }
+        Ok((content, unreadable))
+    }
+
+    /// Does `n` random writes, discards and flushes of 512 bytes to 300 KiB, and notes them in `content`.
+    pub fn scribble(&mut self, rng: &mut Rng, n: u32) -> Result<()> {
+        let client = self.handle.client();
+        let sectors = self.content.len() as u64 / 512;
+        for _ in 0..n {
+            let longest = [1, 8, 64, 600][rng.below(4) as usize];
+            let at = rng.below(sectors);
+            let len = (1 + rng.below(longest)).min(sectors - at);
+            let range = (at * 512) as usize..((at + len) * 512) as usize;
+            match rng.below(12) {
+                0 => {
+                    client.write_zeroes(at * 512, len * 512, true, false)?;
+                    self.content[range].fill(0);
+                }
+                1 => client.flush()?,
+                n => {
+                    rng.fill(&mut self.content[range.clone()]);
+                    client.write_at(at * 512, &self.content[range], n == 2)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads back what was written.
+    pub fn verify(&self) -> Result<()> {
+        ensure!(self.read()? == (self.content.clone(), self.unreadable.clone()), "the array does not contain what was written");
+        Ok(())
+    }
+
+    /// Stops in order.
+    pub fn stop(self) -> Result<()> {
+        Ok(self.handle.stop()?)
+    }
+
+    /// Ends as a crash would.
+    pub fn crash(self) {
+        self.handle.abandon();
+    }
+
+    /// Digest of what the array should contain, as `sha256sum` prints it.
+    pub fn sum(&self) -> String {
+        sum(&self.content)
+    }
+
+    /// The running array.
+    pub fn handle(&self) -> &ArrayHandle {
+        &self.handle
+    }
+}
+
+/// A digest as `sha256sum` prints it.
+pub fn sum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,326 @@
+//! Both ways: arrays the kernel made are read and written by raidus and judged by the kernel, which then writes to them;
+//! arrays raidus made are judged and written by the kernel; and raidus reads what the kernel left.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use interop::{Exhibit, Raidus, Rng, judge, sum};
+use raidus_assembly::Options;
+use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, plan};
+use raidus_format::{MdUuid, MetadataVersion, Timestamp};
+use raidus_golden::{Case, cases};
+use raidus_runtime::create_array;
+use raidus_runtime::members::{MemberDevice, OpenMode};
+use raidus_units::{Level, Sectors};
+
+/// Some writes by the kernel, to be read by raidus.
+const KERNEL_WRITES: &str = r#"
+  echo 0 > /proc/sys/vm/dirty_writeback_centisecs
+  size=$(cat /sys/block/$md/size)
+  for at in 0 7 $((size/3)) $((size/2+1)) $((size-9)); do
+    dd if=/dev/urandom of=/dev/$md bs=512 seek=$at count=9 conv=notrunc,fsync status=none
+  done
+"#;
+
+/// Whether every array is tried, or a sample that has each kind once.
+fn full() -> bool {
+    std::env::var_os("RAIDUS_INTEROP_FULL").is_some()
+}
+
+fn exhibit(name: String, images: Vec<PathBuf>, sum: String) -> Exhibit {
+    Exhibit { name, images, sum, clean: true, then: KERNEL_WRITES.into(), assemble: String::new() }
+}
+
+/// The kernel judges the exhibits and writes to them; raidus then reads the same as the kernel.
+fn judge_and_read_back(exhibits: &[Exhibit]) {
+    assert!(!exhibits.is_empty());
+    let judgements = judge(exhibits).unwrap_or_else(|e| panic!("{e:#}"));
+    for (exhibit, judgement) in exhibits.iter().zip(&judgements) {
+        let array = Raidus::look(&exhibit.images).unwrap_or_else(|e| panic!("{}: {e:#}", exhibit.name));
+        assert_eq!(array.sum(), judgement.sum_after, "{}: raidus reads something else than the kernel", exhibit.name);
+        assert_ne!(exhibit.sum, judgement.sum_after, "{}: the kernel wrote nothing", exhibit.name);
+    }
+}
+
+fn writable_case(case: &Case) -> bool {
+    let m = &case.manifest;
+    let foreign = ["journal-", "ppl-", "reshape-", "dirty-degraded", "resync-", "recovery-", "replace", "badblocks"];
+    let plain = !foreign.iter().any(|f| case.name.starts_with(f)) && m.reshape_position.is_none();
+    plain && m.after_crash.is_none() && !m.scenario.starts_with("reshape") && m.scenario != "dust"
+}
+
+/// A sample with every level, layout, metadata version, and state once; the chunk sizes and member counts vary over it.
+fn sampled(case: &Case) -> bool {
+    let mut earlier = cases().iter().take_while(|c| c.name != case.name).filter(|c| writable_case(c));
+    let kind = |c: &Case| {
+        let m = &c.manifest;
+        (m.level.clone(), m.layout, m.metadata.clone(), m.scenario.clone(), m.bitmap.location.clone())
+    };
+    !earlier.any(|c| kind(c) == kind(case))
+}
+
+#[test]
+fn arrays_made_by_the_kernel_are_written_by_raidus() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut exhibits = Vec::new();
+    for (n, case) in cases().iter().filter(|c| writable_case(c)).filter(|c| full() || sampled(c)).enumerate() {
+        let made = scribble_on(case, &dir.path().join(&case.name), n as u64).with_context(|| case.name.clone());
+        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
+    }
+    println!("{} arrays", exhibits.len());
+    judge_and_read_back(&exhibits);
+}
+
+fn scribble_on(case: &Case, dir: &Path, seed: u64) -> Result<Exhibit> {
+    std::fs::create_dir_all(dir)?;
+    let all = case.write_images(dir)?;
+    let members = all.iter().zip(&case.manifest.members).filter(|(_, m)| m.is_in_array());
+    let images: Vec<PathBuf> = members.map(|(path, _)| path.clone()).collect();
+    let threads = 1 + (seed % 3) as u16;
+    let mut array = Raidus::open(&images, Options { run: true, ..Options::default() }, threads)?;
+    array.scribble(&mut Rng(seed), 60)?;
+    array.verify()?;
+    let sum = array.sum();
+    array.stop()?;
+    Ok(exhibit(case.name.clone(), images, sum))
+}
+
+/// An array to be made by raidus.
+#[derive(Clone, Copy, Debug)]
+struct New {
+    level: Level,
+    layout: Option<u32>,
+    n: u16,
+    metadata: MetadataVersion,
+    chunk_kib: u64,
+    bitmap: bool,
+    assume_clean: bool,
+    spares: u16,
+    missing: usize,
+}
+
+impl New {
+    fn name(&self) -> String {
+        let New { level, layout, n, metadata, chunk_kib, bitmap, assume_clean, spares, missing } = self;
+        format!("{level}-{layout:?}-{metadata}-n{n}-{chunk_kib}k-{bitmap}-{assume_clean}-x{spares}-m{missing}")
+    }
+
+    /// Makes it on new images of 8 MiB, which are full of garbage unless they are assumed clean.
+    fn create(&self, dir: &Path, rng: &mut Rng) -> Result<Vec<PathBuf>> {
+        std::fs::create_dir_all(dir)?;
+        let mut images = Vec::new();
+        let mut devices = Vec::new();
+        let mut members = Vec::new();
+        let mut random = || -> MdUuid {
+            let mut bytes = [0; 16];
+            rng.fill(&mut bytes);
+            MdUuid(bytes)
+        };
+        let uuid = random();
+        for i in 0..usize::from(self.n + self.spares) {
+            if i < self.missing {
+                devices.push(None);
+                members.push(CreateDevice::Missing);
+                continue;
+            }
+            let path = dir.join(format!("disk{i}"));
+            let content = if self.assume_clean { vec![0; 8 << 20] } else { garbage(i as u64) };
+            std::fs::write(&path, content)?;
+            let device = MemberDevice::open(&path, OpenMode::READ_WRITE)?;
+            members.push(CreateDevice::Present(NewMember {
+                name: path.display().to_string(),
+                size: device.size(),
+                uuid: random(),
+                write_mostly: false,
+                failfast: false,
+                data_offset: None,
+                old_superblocks: vec![],
+            }));
+            images.push(path);
+            devices.push(Some(device));
+        }
+        let plan = plan(&CreateParams {
+            metadata: self.metadata,
+            level: self.level,
+            raid_disks: self.n,
+            spares: self.spares,
+            devices: members,
+            chunk: (self.level != Level::Raid1).then(|| Sectors::from_kib(self.chunk_kib)),
+            layout: self.layout,
+            size: None,
+            data_offset: None,
+            bitmap: if self.bitmap { BitmapWish::Internal { chunk: Some(65536) } } else { BitmapWish::None },
+            policy: None,
+            write_behind: None,
+            assume_clean: self.assume_clean,
+            force: false,
+            name: (self.metadata != MetadataVersion::V0_90).then(|| "made".into()),
+            homehost: Some("raidus".into()),
+            uuid,
+            now: Timestamp { secs: 1_800_000_000, micros: 0 },
+            preferred_minor: 0,
+        })?;
+        create_array(&plan, &devices)?;
+        Ok(images)
+    }
+}
+
+fn garbage(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 8 << 20];
+    Rng(seed + 99).fill(&mut bytes);
+    bytes
+}
+
+fn new_arrays() -> Vec<New> {
+    use Level::{Linear, Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
+    let base = New {
+        level: Raid5,
+        layout: None,
+        n: 4,
+        metadata: MetadataVersion::V1_2,
+        chunk_kib: 64,
+        bitmap: false,
+        assume_clean: true,
+        spares: 0,
+        missing: 0,
+    };
+    let mut all = vec![
+        New { level: Linear, n: 3, ..base },
+        New { level: Raid0, n: 3, ..base },
+        New { level: Raid1, n: 2, ..base },
+        New { level: Raid1, n: 3, bitmap: true, ..base },
+        New { level: Raid1, n: 2, assume_clean: false, ..base },
+        New { level: Raid1, n: 2, assume_clean: false, bitmap: true, ..base },
+        New { level: Raid1, n: 2, missing: 1, ..base },
+        New { level: Raid4, ..base },
+        New { level: Raid6, n: 5, ..base },
+        New { level: Raid6, n: 5, assume_clean: false, ..base },
+        New { level: Raid6, n: 5, missing: 2, ..base },
+        New { level: Raid6, n: 6, chunk_kib: 4, bitmap: true, assume_clean: false, ..base },
+        New { level: Raid5, chunk_kib: 512, n: 3, ..base },
+        New { assume_clean: false, ..base },
+        New { assume_clean: false, bitmap: true, ..base },
+        New { missing: 1, ..base },
+        New { spares: 1, bitmap: true, ..base },
+        New { level: Raid10, layout: Some(0x102), ..base },
+        New { level: Raid10, layout: Some(0x102), n: 3, assume_clean: false, ..base },
+        New { level: Raid10, layout: Some(0x201), bitmap: true, ..base },
+        New { level: Raid10, layout: Some(0x10201), n: 5, assume_clean: false, ..base },
+    ];
+    for metadata in [MetadataVersion::V0_90, MetadataVersion::V1_0, MetadataVersion::V1_1] {
+        all.push(New { metadata, ..base });
+        all.push(New { metadata, bitmap: true, assume_clean: false, level: Raid6, ..base });
+        all.push(New { metadata, bitmap: true, level: Raid1, n: 2, ..base });
+        all.push(New { metadata, level: Raid10, assume_clean: false, ..base });
+    }
+    all.extend((0..=5).map(|layout| New { layout: Some(layout), ..base }));
+    all.extend([0, 1, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20].map(|layout| New {
+        level: Raid6,
+        layout: Some(layout),
+        n: 5,
+        ..base
+    }));
+    all
+}
+
+#[test]
+fn arrays_made_by_raidus_are_accepted_by_the_kernel() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut exhibits = Vec::new();
+    for (n, new) in new_arrays().iter().enumerate() {
+        let made = make_and_scribble(new, &dir.path().join(new.name()), n as u64).with_context(|| new.name());
+        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
+    }
+    judge_and_read_back(&exhibits);
+}
+
+fn make_and_scribble(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
+    let mut rng = Rng(seed + 1000);
+    let images = new.create(dir, &mut rng)?;
+    let mut array = Raidus::open(&images, Options { run: true, ..Options::default() }, 1 + (seed % 2) as u16)?;
+    array.scribble(&mut rng, 60)?;
+    array.verify()?;
+    let sum = array.sum();
+    array.stop()?;
+    // What has yet to be synced does not say clean.
+    Ok(Exhibit { clean: new.assume_clean, ..exhibit(new.name(), images, sum) })
+}
+
+/// raidus is killed in the middle of writing: the kernel assembles what is left, resyncs it, and finds it consistent; what
+/// was flushed is there.
+#[test]
+fn arrays_that_raidus_left_dirty_are_resynced_by_the_kernel() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut exhibits = Vec::new();
+    let whole = |n: &&New| n.level.is_redundant() && n.assume_clean && n.missing == 0;
+    for (n, new) in new_arrays().iter().filter(whole).enumerate().filter(|(n, _)| full() || n % 3 == 0) {
+        let path = dir.path().join(new.name());
+        let mut rng = Rng(n as u64 + 5);
+        let images = new.create(&path, &mut rng).unwrap_or_else(|e| panic!("{e:#}"));
+        let mut array = Raidus::open(&images, Options::default(), 1).unwrap_or_else(|e| panic!("{e:#}"));
+        array.scribble(&mut rng, 40).unwrap_or_else(|e| panic!("{e:#}"));
+        let sum = array.sum();
+        array.crash();
+        exhibits.push(Exhibit { clean: false, ..exhibit(new.name(), images, sum) });
+    }
+    judge_and_read_back(&exhibits);
+}
+
+/// A member that missed writes of raidus is not taken for current by the kernel.
+#[test]
+fn a_member_that_missed_writes_is_stale_for_the_kernel() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let make = |level: Level, n: u16| -> Result<Exhibit> {
+        let new = New { level, n, ..new_arrays()[1] };
+        let mut rng = Rng(u64::from(n));
+        let images = new.create(&dir.path().join(new.name()), &mut rng)?;
+        let mut array = Raidus::open(&images[1..], Options { run: true, ..Options::default() }, 1)?;
+        array.scribble(&mut rng, 30)?;
+        let sum = array.sum();
+        array.stop()?;
+        ensure!(Raidus::look(&images)?.sum() == sum, "raidus itself took the stale member");
+        Ok(Exhibit { clean: false, then: format!("cat /sys/block/$md/md/degraded; {KERNEL_WRITES}"), ..exhibit(new.name(), images, sum) })
+    };
+    let exhibits = [make(Level::Raid1, 2), make(Level::Raid5, 4), make(Level::Raid6, 5)];
+    let exhibits: Vec<Exhibit> = exhibits.into_iter().map(|e| e.unwrap_or_else(|e| panic!("{e:#}"))).collect();
+    judge_and_read_back(&exhibits);
+}
+
+/// An ext4 made and filled by one side is clean for the other.
+#[test]
+fn file_systems_are_clean_for_both_sides() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = (|| -> Result<()> {
+        let new = New { level: Level::Raid6, n: 5, ..new_arrays()[1] };
+        let images = new.create(dir.path(), &mut Rng(3))?;
+        // raidus side: a file system made on a file of the array's size, put through the array.
+        let array = Raidus::open(&images, Options::default(), 2)?;
+        let file = dir.path().join("fs");
+        std::fs::write(&file, &array.content)?;
+        run("mkfs.ext4", &["-q", "-F", file.to_str().context("path")?])?;
+        let content = std::fs::read(&file)?;
+        for (n, piece) in content.chunks(300 << 10).enumerate() {
+            array.handle().client().write_at(n as u64 * (300 << 10), piece, false)?;
+        }
+        array.stop()?;
+        let then = "fsck.ext4 -fn /dev/$md || report fsck failed; mount /dev/$md /mnt && cp -r /usr/share/doc/e2fsprogs /etc/init.d /mnt/ \
+                    && (cd /mnt && find . -type f | sort | xargs sha256sum | sha256sum > /mnt/sums) ; umount /mnt";
+        let exhibit = Exhibit { then: then.into(), ..exhibit("ext4".into(), images, sum(&content)) };
+        let judgements = judge(std::slice::from_ref(&exhibit))?;
+        let array = Raidus::look(&exhibit.images)?;
+        ensure!(array.sum() == judgements[0].sum_after, "raidus reads something else");
+        ensure!(array.content != content, "the kernel wrote no files");
+        std::fs::write(&file, &array.content)?;
+        run("fsck.ext4", &["-fn", file.to_str().context("path")?])
+    })();
+    made.unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let out = std::process::Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("cannot run {program}: install e2fsprogs"))?;
+    ensure!(out.status.success(), "{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stdout));
+    Ok(())
+}
