@@ -103,7 +103,7 @@ impl Shard {
     pub(super) fn settle_mirror(&mut self, now: Nanos, id: usize) {
         let op = &self.mirrors[id];
         match self.record.verdict(op.epoch, &op.failed) {
-            Verdict::Pending => self.await_record(OpRef::Mirror(id)),
+            Verdict::Pending => self.await_record(now, OpRef::Mirror(id)),
             Verdict::Recorded => {
                 let result = if op.written > 0 { Ok(()) } else { Err(RequestError::Io) };
                 self.end_mirror_write(now, id, result, true);

@@ -342,7 +342,7 @@ impl Shard {
                     self.leases_moved |= self.leases.revoke(r);
                 }
             }
-            Message::Map(map) => self.on_map(map),
+            Message::Map(map) => self.on_map(now, map),
             Message::MapDurable { epoch } => self.on_map_durable(now, epoch),
             Message::FailureRefused { member, epoch } => self.on_failure_refused(now, member, epoch),
             Message::FlushDone { token, result } => self.piece_done(token as usize, result),

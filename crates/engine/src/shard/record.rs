@@ -66,7 +66,10 @@ impl Shard {
 
     /// Lets a write wait until its failures are on record. They are reported again: Control may have answered the first
     /// report, for another write, while this one was still under way.
-    pub(super) fn await_record(&mut self, op: OpRef) {
+    pub(super) fn await_record(&mut self, now: Nanos, op: OpRef) {
+        if self.map.broken {
+            return self.fail_written(now, op);
+        }
         let failed = match op {
             OpRef::Mirror(i) => self.mirrors[i].failed.clone(),
             OpRef::Stripe(i) => self.stripes[i].failed.clone(),
@@ -75,7 +78,14 @@ impl Shard {
         self.record_waiters.push(op);
     }
 
-    pub(super) fn on_map(&mut self, map: Arc<MemberMap>) {
+    /// The array has lost too much: nothing will be recorded any more, so what waits for a record has failed.
+    fn fail_record_waiters(&mut self, now: Nanos) {
+        for op in std::mem::take(&mut self.record_waiters) {
+            self.fail_written(now, op);
+        }
+    }
+
+    pub(super) fn on_map(&mut self, now: Nanos, map: Arc<MemberMap>) {
         for (i, member) in map.members.iter().enumerate() {
             match member.state {
                 MemberState::Faulty => {
@@ -87,6 +97,9 @@ impl Shard {
         }
         self.tell_control(Message::MapApplied { epoch: map.epoch });
         self.map = map;
+        if self.map.broken {
+            self.fail_record_waiters(now);
+        }
     }
 
     pub(super) fn on_map_durable(&mut self, now: Nanos, epoch: u64) {

@@ -202,7 +202,7 @@ impl Shard {
     pub(super) fn settle_stripe(&mut self, now: Nanos, id: usize) {
         let op = &self.stripes[id];
         match self.record.verdict(op.epoch, &op.failed) {
-            Verdict::Pending => self.await_record(OpRef::Stripe(id)),
+            Verdict::Pending => self.await_record(now, OpRef::Stripe(id)),
             Verdict::Recorded => {
                 let bearable = match &self.geometry {
                     Geometry::Parity(g) => op.unwritten + op.failed.len() as u16 <= g.parities(),

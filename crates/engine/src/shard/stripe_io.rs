@@ -50,8 +50,9 @@ impl Shard {
         let Geometry::Parity(geometry) = &self.geometry else { return true };
         let op = &self.stripes[id];
         let view = view(geometry, &self.map, op);
+        // In a broken array some write failed half way through its stripe: what would be reconstructed there is garbage.
         let job = match decide(&view, op) {
-            Some(job) if op.is_read() || !self.map.broken => job,
+            Some(job) if !self.map.broken => job,
             _ => {
                 self.end_stripe(now, id, Err(RequestError::Io), true);
                 return true;
