@@ -34,7 +34,9 @@ fn exhibit(name: String, images: Vec<PathBuf>, sum: String) -> Exhibit {
 /// The kernel judges the exhibits and writes to them; raidus then reads the same as the kernel.
 fn judge_and_read_back(exhibits: &[Exhibit]) {
     assert!(!exhibits.is_empty());
+    let start = std::time::Instant::now();
     let judgements = judge(exhibits).unwrap_or_else(|e| panic!("{e:#}"));
+    println!("the kernel judged {} arrays in {:.0} s", exhibits.len(), start.elapsed().as_secs_f64());
     for (exhibit, judgement) in exhibits.iter().zip(&judgements) {
         let array = Raidus::look(&exhibit.images).unwrap_or_else(|e| panic!("{}: {e:#}", exhibit.name));
         assert_eq!(array.sum(), judgement.sum_after, "{}: raidus reads something else than the kernel", exhibit.name);
