@@ -97,8 +97,13 @@ impl Mailbox {
         // Pairs with the fence in `prepare_to_sleep`: either this sees the reactor asleep, or the reactor sees what was pushed.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            self.kick();
         }
+    }
+
+    /// Ends the reactor's wait, asleep or not.
+    pub(crate) fn kick(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     pub(crate) fn pop_message(&self) -> Option<Envelope> {

@@ -133,12 +133,17 @@ impl MemberIos {
         if !device.writable() && !matches!(op, MemberOp::Read { .. } | MemberOp::Flush) {
             return self.done.push(Done { owner, token, result: Err(MemberError::Io) });
         }
-        let Some((steps, data)) = self.steps(device, op) else {
-            return self.done.push(Done { owner, token, result: Err(MemberError::Io) });
-        };
-        let mut rest = steps;
-        let Some(step) = rest.pop() else {
-            return self.done.push(Done { owner, token, result: Ok(()) });
+        let (step, rest, data) = match only_step(device, &op) {
+            Some(step) => (step, Vec::new(), None),
+            None => {
+                let Some((mut steps, data)) = self.steps(device, op) else {
+                    return self.done.push(Done { owner, token, result: Err(MemberError::Io) });
+                };
+                let Some(step) = steps.pop() else {
+                    return self.done.push(Done { owner, token, result: Ok(()) });
+                };
+                (step, steps, data)
+            }
         };
         let key = self.ops.insert(Op { owner, token, member, step, rest, _data: data, cached: false });
         self.run(key, ring, tally);
@@ -146,7 +151,7 @@ impl MemberIos {
 
     /// The steps of an operation, last first, and the metadata they write; `None` if it reaches past the end of the device.
     fn steps(&self, device: &MemberDevice, op: MemberOp) -> Option<(Vec<Step>, Option<Buffer>)> {
-        let inside = |sector: u64, len: u64| sector.checked_add(len).is_some_and(|end| end <= device.size().0);
+        let inside = |sector, len| is_inside(device, sector, len);
         let overlaid = device.overlay.is_some();
         let place = if overlaid { Place::Store } else { Place::Base };
         let mut data = None;
@@ -355,6 +360,28 @@ fn check(result: i32) -> Result<(), MemberError> {
         errno if errno > 0 => Err(MemberError::Io),
         _ => Ok(()),
     }
+}
+
+fn is_inside(device: &MemberDevice, sector: u64, len: u64) -> bool {
+    sector.checked_add(len).is_some_and(|end| end <= device.size().0)
+}
+
+/// The step of a plain read or write, which is most of them, without a list.
+fn only_step(device: &MemberDevice, op: &MemberOp) -> Option<Step> {
+    let (write, sector, len, buf, sync) = match *op {
+        MemberOp::Read { sector, len, buf } => (false, sector, len, buf, false),
+        MemberOp::Write { sector, len, buf, fua } => (true, sector, len, buf, fua),
+        _ => return None,
+    };
+    let plain = device.overlay.is_none() && len.0 > 0 && is_inside(device, sector.0, len.0);
+    plain.then_some(Step::Transfer {
+        place: Place::Base,
+        write,
+        offset: sector.bytes(),
+        addr: buf.0,
+        len: len.bytes(),
+        sync,
+    })
 }
 
 fn read_steps(device: &MemberDevice, offset: u64, addr: u64, len: u64) -> Vec<Step> {

@@ -5,7 +5,9 @@
 //! once more.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -125,8 +127,21 @@ impl Reactor {
     }
 
     /// Runs until told to exit.
-    pub(crate) fn run(mut self) {
-        let _guard = CrashGuard { shared: Arc::clone(&self.shared), id: self.id };
+    ///
+    /// A panic (a bug of ours) takes the array down: nothing more is written, and nobody waits for it. The kernel may still use
+    /// the reactor's memory then, so all of it is leaked.
+    pub(crate) fn run(self) {
+        let mut reactor = ManuallyDrop::new(self);
+        match catch_unwind(AssertUnwindSafe(|| reactor.serve())) {
+            Ok(()) => ManuallyDrop::into_inner(reactor).wind_up(),
+            Err(panic) => {
+                reactor.crash();
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    fn serve(&mut self) {
         self.arm_wake();
         while !self.state.exit {
             let now = self.now();
@@ -136,7 +151,23 @@ impl Reactor {
             }
             self.state.exit |= self.shared.crashed.load(Ordering::Relaxed);
         }
-        self.wind_up();
+    }
+
+    fn crash(&mut self) {
+        self.shared.crashed.store(true, Ordering::Relaxed);
+        self.mailbox().close();
+        for mailbox in &*self.shared.mailboxes {
+            mailbox.kick();
+        }
+        self.state.stop = None;
+        self.state.closing = None;
+        self.state.events.clear();
+        for pending in self.state.requests.drain() {
+            if let Pending::Client { done, buffer, .. } = pending {
+                std::mem::forget(buffer);
+                done(Err(RequestError::Stopped), None);
+            }
+        }
     }
 
     fn now(&self) -> Nanos {
@@ -476,15 +507,12 @@ impl Reactor {
             }
         }
         while self.ring.in_flight > 0 {
-            let one = 1u64.to_ne_bytes();
-            let mailbox = &self.shared.mailboxes[usize::from(self.id.0)];
-            // SAFETY: the descriptor is the mailbox's, which outlives this call.
-            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(mailbox.wake_fd()) };
-            let _ = rustix::io::write(fd, &one);
+            self.mailbox().kick();
             self.ring.wait(Some(Duration::from_millis(100)), &mut self.state.tally);
             self.state.completions.clear();
             self.ring.completions(&mut self.state.completions);
         }
+        self.ring.unregister_files();
     }
 }
 
@@ -492,24 +520,5 @@ fn address(op: RequestOp, buffer: Option<&Buffer>) -> MemAddr {
     match op {
         RequestOp::Read | RequestOp::Write { .. } => buffer.map_or(MemAddr::NONE, Buffer::addr),
         _ => MemAddr::NONE,
-    }
-}
-
-/// A reactor that panics takes the array down: nothing more is written, and nobody waits for it.
-struct CrashGuard {
-    shared: Arc<Shared>,
-    id: ShardId,
-}
-
-impl Drop for CrashGuard {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        self.shared.crashed.store(true, Ordering::Relaxed);
-        self.shared.mailboxes[usize::from(self.id.0)].close();
-        for mailbox in &*self.shared.mailboxes {
-            mailbox.wake();
-        }
     }
 }

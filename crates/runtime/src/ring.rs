@@ -76,6 +76,15 @@ impl Ring {
         self.fixed_files = fds.iter().any(|fd| *fd >= 0) && self.uring.submitter().register_files(fds).is_ok();
     }
 
+    /// Gives the descriptors back, so that closing them is the end of their locks and claims: the kernel tears a dropped ring down
+    /// later, at its leisure.
+    pub(crate) fn unregister_files(&mut self) {
+        if std::mem::take(&mut self.fixed_files) {
+            // What could fail is only that there are none.
+            let _ = self.uring.submitter().unregister_files();
+        }
+    }
+
     /// Registers memory (start, length), which must stay mapped as long as the ring lives. RLIMIT_MEMLOCK may forbid it; then it
     /// is used as it is.
     ///

@@ -270,3 +270,17 @@ fn a_bounded_number_of_requests_is_under_way() {
     array.client().flush().unwrap();
     array.stop().unwrap();
 }
+
+#[test]
+fn a_bug_ends_the_array_and_nobody_waits_for_it() {
+    let disks = Disks::create(shape(Level::Raid1, 2), MEMBER);
+    let array = disks.start(&[], 2);
+    let events = array.events();
+    let flush = ArrayRequest { op: RequestOp::Flush, sector: Sector(0), len: Sectors(0), buffer: None };
+    array.submit(flush, Box::new(|_, _| panic!("on purpose")));
+    while array.client().flush().is_ok() {}
+    assert_eq!(array.client().flush(), Err(RequestError::Stopped));
+    assert!(matches!(array.stop(), Err(StopFailed::Crashed)));
+    assert!(events.iter().count() < 10, "the channel closes");
+    assert!(array.status().is_none());
+}

@@ -125,6 +125,16 @@ fn files_do_as_a_byte_array_does() {
 }
 
 #[test]
+fn block_devices_do_as_a_byte_array_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "below");
+    let Some(device) = crate::members::tests::Loop::over(&path) else {
+        return eprintln!("no loop devices here: nothing checked");
+    };
+    exercise(MemberDevice::open(&device.0, OpenMode::READ_WRITE).unwrap(), 8);
+}
+
+#[test]
 fn files_without_fallocate_are_zeroed_by_writing() {
     // tmpfs knows no ZERO_RANGE.
     let shm = Path::new("/dev/shm");

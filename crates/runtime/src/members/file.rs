@@ -117,6 +117,13 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    /// Gives the lock up at once, even if something else (a child process, a ring being torn down) keeps the description open.
+    fn drop(&mut self) {
+        let _ = set_lock(&self.cached, libc::F_UNLCK);
+    }
+}
+
 fn is_block_device(path: &Path, stat: &Stat) -> Result<bool, MemberOpenError> {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(false),
@@ -171,16 +178,7 @@ fn lock(path: &Path, file: &File, access: Access, identity: Identity) -> Result<
         Access::ReadWrite => libc::F_WRLCK,
         Access::ReadOnly => libc::F_RDLCK,
     };
-    // SAFETY: `flock` is plain data, for which all zeroes is a valid value.
-    let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = kind as libc::c_short;
-    range.l_whence = libc::SEEK_SET as libc::c_short;
-    // SAFETY: the descriptor is open, and the kernel only reads `range`, which outlives the call.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
-    if result == 0 {
-        return Ok(());
-    }
-    let source = io::Error::last_os_error();
+    let Err(source) = set_lock(file, kind) else { return Ok(()) };
     match source.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) => {
             let by = holders::describe(identity, "another process");
@@ -189,6 +187,18 @@ fn lock(path: &Path, file: &File, access: Access, identity: Identity) -> Result<
         // File systems without locks exist; the kernel's own claims still protect block devices.
         Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
         _ => Err(MemberOpenError::Io { path: path.to_owned(), source }),
+    }
+}
+
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: `flock` is plain data, for which all zeroes is a valid value.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = kind as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open, and the kernel only reads `range`, which outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

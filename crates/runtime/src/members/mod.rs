@@ -13,7 +13,7 @@ mod holders;
 mod memory;
 mod overlay;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -104,3 +104,39 @@ fn memory_zeroes_exactly_its_range() {
         }
     }
 }
+
+/// A loop device over a file; detached on drop.
+pub(crate) struct Loop(pub(crate) PathBuf);
+
+impl Loop {
+    /// `None` where the user may not make one.
+    pub(crate) fn over(path: &Path) -> Option<Loop> {
+        let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(path).output().ok()?;
+        let name = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| Loop(name.trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_loop_device_and_the_file_below_it_exclude_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "a.img", 1 << 20);
+    let Some(device) = Loop::over(&path) else { return eprintln!("no loop devices here: nothing checked") };
+    for mode in [OpenMode::READ_WRITE, OpenMode::READ_ONLY] {
+        let text = MemberDevice::open(&path, mode).unwrap_err().to_string();
+        assert!(text.contains(&format!("in use by loop device {}", device.0.display())), "{text}");
+    }
+    let member = MemberDevice::open(&device.0, OpenMode::READ_WRITE).unwrap();
+    assert_eq!((member.size(), member.block()), (Sectors(2048), 512));
+    assert_eq!(member.device_number().unwrap().0, 7, "loop devices have major number 7");
+    let error = MemberDevice::open(&device.0, OpenMode::READ_WRITE).unwrap_err();
+    let MemberOpenError::InUse { by, .. } = &error else { panic!("{error}") };
+    assert!(by.contains(&format!("process {}", std::process::id())), "{by}");
+    assert!(member.is_at(&device.0) && !member.is_at(&path));
+}
