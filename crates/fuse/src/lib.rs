@@ -20,6 +20,6 @@ mod mount;
 mod place;
 mod tree;
 
-pub use mount::{Mount, MountError, MountOptions, UnmountError, mount};
+pub use mount::{Mount, MountError, MountOptions, UnmountError, check, mount};
 pub use place::User;
 pub use tree::{Files, Text};

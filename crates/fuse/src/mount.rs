@@ -135,6 +135,21 @@ pub struct Mount {
     session: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// Whether an array could be mounted at `dir` as the file `name`: for finding out before it is started. Whether the kernel permits
+/// it shows only when it is done.
+pub fn check(dir: &Path, name: &str) -> Result<(), MountError> {
+    prepare(dir, name).map(|_| ())
+}
+
+fn prepare(dir: &Path, name: &str) -> Result<PathBuf, MountError> {
+    if !Tree::is_usable_name(name) {
+        return Err(MountError::Name(name.to_owned()));
+    }
+    let real = place::check(dir)?;
+    place::check_device()?;
+    Ok(real)
+}
+
 /// Shows a running array at the directory `dir`, as the file `name` with `files` beside it.
 pub fn mount(
     array: Arc<ArrayHandle>,
@@ -143,11 +158,7 @@ pub fn mount(
     files: Files,
     options: MountOptions,
 ) -> Result<Mount, MountError> {
-    if !Tree::is_usable_name(name) {
-        return Err(MountError::Name(name.to_owned()));
-    }
-    let real = place::check(dir)?;
-    place::check_device()?;
+    let real = prepare(dir, name)?;
     let system = |source| MountError::System { source };
     let below = place::device_of(&real).map_err(system)?;
     let data = Data::new(array).map_err(system)?;
@@ -211,10 +222,12 @@ impl Mount {
 
     /// Unmounts and waits for the end of what is under way. If the mount is in use, it stays.
     pub fn unmount(&mut self) -> Result<(), UnmountError> {
-        if self.is_ours() {
+        let there = self.is_ours();
+        if there {
             self.take_away(UnmountFlags::NOFOLLOW, &["-u"])?;
         }
-        if let Some(session) = self.session.take() {
+        // If somebody else took it away while files were open, it ends when they are closed.
+        if let Some(session) = self.session.take_if(|session| there || session.is_finished()) {
             // It has nothing to tell but that the mount is gone.
             let _ = session.join();
         }

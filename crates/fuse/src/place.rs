@@ -43,10 +43,11 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     if !real.is_dir() {
         return Err(MountError::NotADirectory(at()));
     }
+    // A mount whose process is gone shows in this.
+    let mut entries = fs::read_dir(&real).map_err(|source| unusable(dir, source))?;
     if fuse_mounts().contains(&real) {
         return Err(MountError::AlreadyMounted(at()));
     }
-    let mut entries = fs::read_dir(&real).map_err(|source| unusable(dir, source))?;
     if entries.next().is_some() { Err(MountError::NotEmpty(at())) } else { Ok(real) }
 }
 

@@ -287,6 +287,31 @@ fn a_place_is_taken_once() {
 }
 
 #[test]
+fn a_detached_mount_serves_those_who_have_it_open() {
+    if !can_mount() {
+        return;
+    }
+    // By us, and by somebody else.
+    for by_us in [true, false] {
+        let mounted = raid6();
+        let file = mounted.open();
+        let Mounted { mut mount, array, .. } = mounted;
+        let path = mount.file().to_owned();
+        if by_us {
+            mount.detach();
+        } else {
+            rustix::mount::unmount(mount.dir(), rustix::mount::UnmountFlags::DETACH).unwrap();
+            mount.unmount().unwrap();
+        }
+        assert!(!path.exists());
+        file.write_all_at(&[7; 4096], 4096).unwrap();
+        assert_eq!(array.client().read_at(4096, &mut [0; 4096]), Ok(()));
+        array.stop().unwrap();
+        assert_eq!(os_error(file.read_at(&mut [0; 512], 0)), rustix::io::Errno::SHUTDOWN);
+    }
+}
+
+#[test]
 fn an_array_that_has_stopped_says_so() {
     if !can_mount() {
         return;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::cli::{AssemblyArgs, RunArgs};
-use crate::daemon::{Overlay, Request};
+use crate::cli::{AssemblyArgs, MountArgs, RunArgs};
+use crate::daemon::{Overlay, Ready, Request};
 use crate::error::Failure;
 use crate::{detach, look, output, serve, wait};
 
@@ -24,6 +24,8 @@ pub struct AssembleArgs {
     assembly: AssemblyArgs,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    mount: MountArgs,
     /// Only tell, per device, why it is in or out. Nothing is started or written.
     #[arg(long)]
     explain: bool,
@@ -47,17 +49,23 @@ Examples:
 
 /// The command.
 pub fn run(args: AssembleArgs) -> Result<(), Failure> {
-    let request = args.assembly.request(&args.run)?;
+    let request = args.mount.add_to(args.assembly.request(&args.run)?);
     if args.explain {
         return explain(&request, args.json);
     }
-    let request = with_absolute_paths(request)?;
-    let ready = wait::while_doing("starting the array".to_owned(), || detach::start(&request))?;
+    let ready = in_background(request)?;
     if args.json {
         return serve::json_line(&ready);
     }
     output::say(&ready.message);
-    output::text(ready.nbd.iter().map(|uri| format!("{uri}\n")).collect::<String>())
+    let file = ready.file.iter().map(|file| format!("{}\n", file.display()));
+    output::text(ready.nbd.iter().map(|uri| format!("{uri}\n")).chain(file).collect::<String>())
+}
+
+/// Starts the array in a process of its own.
+pub fn in_background(request: Request) -> Result<Ready, Failure> {
+    let request = with_absolute_paths(request)?;
+    wait::while_doing("starting the array".to_owned(), || detach::start(&request))
 }
 
 fn explain(request: &Request, as_json: bool) -> Result<(), Failure> {
@@ -76,6 +84,9 @@ fn with_absolute_paths(mut request: Request) -> Result<Request, Failure> {
         *device = absolute(device)?;
     }
     if let Some(Overlay::Directory(dir)) = &mut request.overlay {
+        *dir = absolute(dir)?;
+    }
+    if let Some(dir) = &mut request.mount {
         *dir = absolute(dir)?;
     }
     if let Some(path) = request.listen.as_deref().and_then(|l| l.strip_prefix("unix:")) {

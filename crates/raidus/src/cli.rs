@@ -11,7 +11,7 @@ use crate::error::Failure;
 ///
 /// raidus reads and writes the arrays of Linux md and mdadm — the same bytes on the members — without the kernel's help: on disks,
 /// partitions and image files, as an ordinary process. An array is served over NBD, so that virtual machines, `nbd-client`,
-/// `qemu-nbd` or libnbd programs can use it.
+/// `qemu-nbd` or libnbd programs can use it, and shown as a file where that is wanted.
 #[derive(Parser, Debug)]
 #[command(name = "raidus", version, max_term_width = 100, after_long_help = AFTER)]
 pub struct Cli {
@@ -58,6 +58,8 @@ pub enum Command {
     Create(crate::create::CreateArgs),
     /// Start an array in the background, or explain what would happen.
     Assemble(crate::assemble::AssembleArgs),
+    /// Start an array in the background and show it as a file.
+    Mount(crate::mount::MountArgs),
     /// Start an array and serve it until interrupted.
     Serve(crate::serve::ServeArgs),
     /// Show the metadata on devices.
@@ -146,6 +148,27 @@ pub struct RunArgs {
     pub threads: Option<u16>,
 }
 
+/// Where a running array is shown as a file.
+#[derive(Args, Debug)]
+pub struct MountArgs {
+    /// Show the array as a file in this empty directory too, beside mdstat and md's attributes (FUSE).
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Let root use the mount too; by default only the user who mounts it can.
+    ///
+    /// Loop devices need it if raidus is not run by root. Users other than root may give it only if /etc/fuse.conf says
+    /// user_allow_other.
+    #[arg(long, requires = "mount")]
+    pub allow_other: bool,
+}
+
+impl MountArgs {
+    /// The request with it.
+    pub fn add_to(&self, request: Request) -> Request {
+        Request { mount: self.mount.clone(), allow_other: self.allow_other, ..request }
+    }
+}
+
 impl AssemblyArgs {
     /// The request for the engine room.
     pub fn request(&self, run: &RunArgs) -> Result<Request, Failure> {
@@ -168,11 +191,13 @@ impl AssemblyArgs {
             }),
             listen: run.socket.as_ref().map(|p| format!("unix:{}", p.display())).or_else(|| run.tcp.clone()),
             threads: run.threads.unwrap_or_else(default_threads),
+            mount: None,
+            allow_other: false,
         };
         // What cannot be understood is refused before a device is touched.
         request.assembly()?;
         if let Some(name) = &request.name {
-            crate::rundir::check_name(name)?;
+            crate::rundir::check_name(name).map_err(|e| Failure::Usage(format!("--as: {e}")))?;
         }
         if let Some(tcp) = &run.tcp
             && !matches!(raidus_nbd::Address::parse(tcp), Some(raidus_nbd::Address::Tcp(_)))

@@ -6,11 +6,13 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use raidus_assembly::{Assembled, Decision, Options, Out, Seat, Standing};
 use raidus_engine::Tunables;
 use raidus_engine::control::{ArrayState, Event};
+use raidus_fuse::{Mount, MountOptions, UnmountError};
 use raidus_layout::Raid0Layout;
 use raidus_nbd::{Address, BindError, BlockSizes, Endpoint, Export, NbdService, listen};
 use raidus_runtime::members::OverlayStore;
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::control::client::running;
 use crate::control::server::{Server, Shared, serve as serve_control};
 use crate::error::Failure;
+use crate::mounted;
 use crate::output::say;
 use crate::portrait::Portrait;
 use crate::rundir::{RunDir, check_name, running_name};
@@ -52,6 +55,10 @@ pub struct Request {
     pub listen: Option<String>,
     /// Threads.
     pub threads: u16,
+    /// Where to mount it.
+    pub mount: Option<PathBuf>,
+    /// Let others use the mount.
+    pub allow_other: bool,
 }
 
 /// Where an overlay keeps what is written.
@@ -74,6 +81,8 @@ pub struct Ready {
     pub nbd: Vec<String>,
     /// The NBD socket's path, if it is a Unix socket.
     pub socket: Option<PathBuf>,
+    /// The array as a file, if it is mounted.
+    pub file: Option<PathBuf>,
     /// The process.
     pub pid: u32,
 }
@@ -95,7 +104,8 @@ pub fn run(request: &Request, ready: impl FnOnce(&Ready) -> Result<(), Failure>)
     let dir = RunDir::find()?;
     dir.make()?;
     let (orders, inbox) = channel();
-    watch_signals(orders.clone())?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    watch_signals(orders.clone(), Arc::clone(&stopping))?;
     let opened = open(request)?;
     let Some(assembled) = opened.decision.start().cloned() else {
         return Err(OpenError::Refused(Box::new(opened.decision)).into());
@@ -106,7 +116,11 @@ pub fn run(request: &Request, ready: impl FnOnce(&Ready) -> Result<(), Failure>)
         Portrait::new(&claim.name, dir.nbd(&claim.name), assembled, &opened.members, request.overlay.is_some());
     let options = RunOptions { pin: false, ..RunOptions::default() };
     let array = Arc::new(raidus_runtime::start(opened.config, opened.members, options)?);
-    let running = Running::begin(claim, array, portrait, orders)?;
+    let mut running = Running::begin(claim, array, portrait, orders, stopping)?;
+    if let Err(failure) = running.mount(request) {
+        // What was to be served only beside a mount must not go on without it.
+        return running.stop(None).and(Err(failure));
+    }
     let outcome = match ready(&running.ready()) {
         Ok(()) => running.until_stopped(&inbox),
         Err(nobody) => running.stop(None).and(Err(nobody)),
@@ -212,6 +226,9 @@ impl Claim {
         }
         let own = Address::Unix(dir.nbd(&name));
         // With --socket the user has a place of his own for it; TCP clients are elsewhere, those here keep theirs.
+        if let Some(dir) = &request.mount {
+            raidus_fuse::check(dir, &name)?;
+        }
         if !nbd.iter().any(|(_, endpoint)| matches!(endpoint.address(), Address::Unix(_))) {
             nbd.push(listen(&own)?);
         }
@@ -255,7 +272,10 @@ struct Running {
     portrait: Arc<Portrait>,
     service: Arc<NbdService>,
     nbd: Vec<Endpoint>,
+    mount: Option<Mount>,
     control: Server,
+    /// Stopping in order is under way: another signal ends it.
+    stopping: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -264,6 +284,7 @@ impl Running {
         array: Arc<ArrayHandle>,
         portrait: Portrait,
         orders: Sender<Order>,
+        stopping: Arc<AtomicBool>,
     ) -> Result<Running, Failure> {
         let Claim { name, control, nbd } = claim;
         let portrait = Arc::new(portrait);
@@ -282,7 +303,25 @@ impl Running {
         };
         let control = serve_control(control, shared)
             .map_err(|source| Failure::System { what: "cannot serve the control socket", source })?;
-        Ok(Running { name, array, portrait, service, nbd: endpoints, control })
+        Ok(Running { name, array, portrait, service, nbd: endpoints, mount: None, control, stopping })
+    }
+
+    /// Shows the array as a file, if that is wanted.
+    fn mount(&mut self, request: &Request) -> Result<(), Failure> {
+        let Some(dir) = &request.mount else { return Ok(()) };
+        let options = MountOptions {
+            read_only: self.portrait.assembled.read_only,
+            allow_other: request.allow_other,
+            ..MountOptions::default()
+        };
+        let files = mounted::files(&self.array, &self.portrait);
+        self.mount = Some(raidus_fuse::mount(Arc::clone(&self.array), dir, &self.name, files, options)?);
+        Ok(())
+    }
+
+    /// Users of the mount keep the array: they may have a file system on it.
+    fn unmount(&mut self) -> Result<(), UnmountError> {
+        self.mount.as_mut().map_or(Ok(()), Mount::unmount)
     }
 
     fn ready(&self) -> Ready {
@@ -295,17 +334,29 @@ impl Running {
             message: started_message(&self.name, &self.portrait.assembled),
             nbd: self.nbd.iter().map(|l| l.uri("")).collect(),
             socket,
+            file: self.mount.as_ref().map(|mount| mount.file().to_owned()),
             pid: std::process::id(),
         }
     }
 
-    fn until_stopped(self, inbox: &Receiver<Order>) -> Result<(), Failure> {
+    fn until_stopped(mut self, inbox: &Receiver<Order>) -> Result<(), Failure> {
         loop {
             match inbox.recv() {
-                Ok(Order::Stop(reply)) => return self.stop(Some(reply)),
+                Ok(Order::Stop(reply)) => match self.unmount() {
+                    Ok(()) => return self.stop(Some(reply)),
+                    Err(error) => {
+                        let _ = reply.send(Err(error.to_string()));
+                    }
+                },
                 Ok(Order::Signal(number)) => {
                     tracing::info!(array = self.name, signal = number, "stopping");
-                    return self.stop(None);
+                    match self.unmount() {
+                        Ok(()) => return self.stop(None),
+                        Err(error) => {
+                            say(format_args!("not stopped: {error}"));
+                            self.stopping.store(false, Ordering::Relaxed);
+                        }
+                    }
                 }
                 Ok(Order::Event(event)) => self.on_event(event),
                 Ok(Order::Ended) | Err(_) => return self.stop(None),
@@ -339,6 +390,10 @@ impl Running {
 
     /// Clients are told, what is under way ends, superblocks are marked clean, and only then anybody is told that it is done.
     fn stop(self, reply: Option<oneshot::Sender<Result<(), String>>>) -> Result<(), Failure> {
+        if let Some(mount) = self.mount {
+            // Gone already, unless the array ended by itself.
+            mount.detach();
+        }
         self.service.stop();
         let result = self.array.stop();
         match &result {
@@ -397,12 +452,12 @@ fn watch_events(array: &Arc<ArrayHandle>, orders: Sender<Order>) -> Result<(), F
 }
 
 /// The first signal stops the array in order; another one, while that takes its time, ends the process as a crash would.
-fn watch_signals(orders: Sender<Order>) -> Result<(), Failure> {
+fn watch_signals(orders: Sender<Order>, stopping: Arc<AtomicBool>) -> Result<(), Failure> {
     let failed = |source| Failure::System { what: "cannot handle signals", source };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     spawn("raidus-signals", move || {
-        for (n, signal) in signals.forever().enumerate() {
-            if n > 0 || orders.send(Order::Signal(signal)).is_err() {
+        for signal in signals.forever() {
+            if stopping.swap(true, Ordering::Relaxed) || orders.send(Order::Signal(signal)).is_err() {
                 say("ended without waiting; the array stays as it is, as after a crash");
                 std::process::exit(1);
             }

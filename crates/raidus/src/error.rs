@@ -164,6 +164,9 @@ pub enum Failure {
     /// The array cannot be exported.
     #[error(transparent)]
     Export(#[from] raidus_nbd::ExportError),
+    /// The array cannot be shown as a file.
+    #[error(transparent)]
+    Mount(#[from] raidus_fuse::MountError),
     /// The system refuses something basic.
     #[error("{what}: {source}")]
     System {

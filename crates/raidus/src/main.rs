@@ -16,6 +16,8 @@ mod host;
 mod image;
 mod log;
 mod look;
+mod mount;
+mod mounted;
 mod output;
 mod portrait;
 mod query;
@@ -61,6 +63,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Create(args) => create::run(args),
         Command::Assemble(args) => assemble::run(args),
+        Command::Mount(args) => mount::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Examine(args) => examine::run(args),
         Command::Detail(args) => detail::run(args),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::{AssemblyArgs, RunArgs};
+use crate::cli::{AssemblyArgs, MountArgs, RunArgs};
 use crate::daemon::{self, Ready};
 use crate::error::Failure;
 use crate::output::{say, text};
@@ -20,6 +20,8 @@ pub struct ServeArgs {
     assembly: AssemblyArgs,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    mount: MountArgs,
     /// Print how to reach the array as JSON, in one line, once it is ready.
     #[arg(long)]
     json: bool,
@@ -30,11 +32,12 @@ Examples:
   raidus serve disk0.img disk1.img disk2.img
   raidus serve --readonly --socket=/tmp/old.sock /dev/sd[b-e]
   raidus serve --force --overlay=/var/tmp /dev/sdb /dev/sdc     (nothing is written to sdb and sdc)
-  raidus serve --tcp=127.0.0.1:10809 disk*.img";
+  raidus serve --tcp=127.0.0.1:10809 disk*.img
+  raidus serve --mount=/mnt/array disk*.img";
 
 /// The command.
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
-    let request = args.assembly.request(&args.run)?;
+    let request = args.mount.add_to(args.assembly.request(&args.run)?);
     daemon::run(&request, |ready| if args.json { json_line(ready) } else { announce(ready) })
 }
 
@@ -57,6 +60,10 @@ pub fn announce(ready: &Ready) -> Result<(), Failure> {
     lines.push_str(&format!("  in QEMU:         -drive 'file={uri},format=raw,if=virtio'\n"));
     if let Some(socket) = &ready.socket {
         lines.push_str(&format!("  as /dev/nbd0:    nbd-client -unix {} /dev/nbd0\n", socket.display()));
+    }
+    if let Some(file) = &ready.file {
+        lines.push_str(&format!("  as a file:       {}\n", file.display()));
+        lines.push_str(&format!("  as /dev/loop0:   losetup --direct-io=on --find --show {}\n", file.display()));
     }
     lines.push_str(&format!("  stop it:         raidus stop {}\n", ready.name));
     text(lines)
