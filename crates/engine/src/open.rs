@@ -67,3 +67,75 @@ fn member(seated: &Seated) -> Member {
 fn setup(seated: &Seated) -> MemberSetup {
     MemberSetup { superblock: seated.superblock.clone(), super_sector: seated.superblock.member().super_offset }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, Written, plan};
+    use raidus_assembly::{Area, Candidate, Found, Options, decide};
+    use raidus_format::{MdUuid, MetadataVersion, Timestamp};
+    use raidus_units::{Level, Sector, Slot};
+
+    /// A raid5 with a bitmap as it is created: its last member is rebuilt from the others; and a spare.
+    fn created() -> Vec<Candidate> {
+        let device = |i: u8| {
+            CreateDevice::Present(NewMember {
+                name: format!("/dev/d{i}"),
+                size: Sectors::from_kib(64 * 1024),
+                uuid: MdUuid([i + 1; 16]),
+                write_mostly: i == 1,
+                failfast: false,
+                data_offset: None,
+                old_superblocks: Vec::new(),
+            })
+        };
+        let plan = plan(&CreateParams {
+            metadata: MetadataVersion::V1_2,
+            level: Level::Raid5,
+            raid_disks: 3,
+            spares: 1,
+            devices: (0..4).map(device).collect(),
+            chunk: None,
+            layout: None,
+            size: None,
+            data_offset: None,
+            bitmap: BitmapWish::Internal { chunk: Some(1 << 20) },
+            policy: None,
+            write_behind: None,
+            assume_clean: false,
+            force: false,
+            name: None,
+            homehost: None,
+            uuid: MdUuid([9; 16]),
+            now: Timestamp::from_secs(1),
+            preferred_minor: 0,
+        })
+        .expect("a plan");
+        let candidate = |m: &raidus_assembly::create::MemberPlan| {
+            let found = Found::Superblock(Box::new(m.superblock.clone()));
+            let mut candidate = Candidate::new(&m.name, Sectors::from_kib(64 * 1024), found);
+            let bitmap = m.writes.iter().find(|w| w.what == Written::Bitmap).expect("a bitmap");
+            candidate.bitmap = Area::Bytes(bitmap.bytes.clone());
+            candidate
+        };
+        plan.members.iter().map(candidate).collect()
+    }
+
+    #[test]
+    fn a_decision_becomes_a_map() {
+        let decision = decide(&created(), &Options::default());
+        let config = open(decision.start().expect("starts"), Tunables::default(), 7);
+        let states: Vec<MemberState> = config.map.members.iter().map(|m| m.state).collect();
+        let rebuilding = MemberState::Rebuilding { slot: Slot(2), valid_to: Sector(0) };
+        // Members stand in the order of the devices; the one being rebuilt has the highest number.
+        let expected = [MemberState::InSync(Slot(0)), MemberState::InSync(Slot(1)), MemberState::Spare, rebuilding];
+        assert_eq!(states, expected);
+        let holders: Vec<Option<MemberId>> = config.map.slots.iter().map(|s| s.member).collect();
+        assert_eq!(holders, [0, 1, 3].map(|id| Some(MemberId(id))));
+        assert_eq!(config.map.degraded(), 1);
+        assert_eq!(config.region, Sectors(2048));
+        assert!(config.map.members[1].write_mostly && !config.map.members[0].write_mostly);
+        assert!(config.members.iter().all(|m| m.super_sector == Sector(8)));
+        assert_eq!((config.map.unsynced_from, config.map.read_only, config.epoch_seconds), (None, false, 7));
+    }
+}
