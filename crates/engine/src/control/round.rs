@@ -103,9 +103,11 @@ impl Control {
         let record = self.failures.to_record();
         let go_dirty = wanted && !self.marked;
         let go_clean = self.marked && self.data_clean && !wanted;
+        let level = self.superblocks.is_uneven();
         let content = (record || go_dirty || go_clean).then(|| Content {
-            dirty: wanted || !self.data_clean,
-            toggle: !record && !self.degraded(),
+            dirty: !level && (wanted || !self.data_clean),
+            toggle: !level && !record && !self.degraded(),
+            level,
             utime: self.wall_seconds(now),
         });
         let clear = self.clear_ready && !self.degraded();
@@ -131,6 +133,7 @@ impl Control {
         let bitmap = self.bitmap.as_mut();
         match (round.phase, round.plan.content) {
             (Phase::Seed, Some(_)) => bitmap.filter(|b| b.unseeded()).into_iter().for_each(|b| b.end_seed()),
+            (Phase::Superblocks, Some(content)) if content.level => self.superblocks.on_level(),
             (Phase::Superblocks, Some(content)) => {
                 self.failures.on_recorded(round.plan.epoch);
                 self.marked = content.dirty;

@@ -15,6 +15,10 @@ pub(super) struct Superblocks {
     /// The array as the freshest superblock describes it.
     base: ArrayUpdate,
     events: u64,
+    /// The most events that any superblock may say, written or found.
+    highest: u64,
+    /// Members' event counts differ on disk: a power cut came between the writes of a round.
+    uneven: bool,
     /// The last round was a mere going-dirty, so that the next going-clean may take its event back.
     can_decrease: bool,
 }
@@ -26,6 +30,8 @@ pub(super) struct Content {
     pub dirty: bool,
     /// Nothing but the dirty mark changes, and the array is whole.
     pub toggle: bool,
+    /// Only brings the members' event counts level; says nothing new.
+    pub level: bool,
     /// Now, in seconds since 1970.
     pub utime: u64,
 }
@@ -55,7 +61,12 @@ impl Superblocks {
         if !with_bitmap {
             base.bitmap = None;
         }
-        Superblocks { events: base.events, members, base, can_decrease: false }
+        let events = base.events;
+        let uneven = members
+            .iter()
+            .enumerate()
+            .any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
+        Superblocks { events, highest: events, uneven, members, base, can_decrease: false }
     }
 
     pub fn events(&self) -> u64 {
@@ -73,15 +84,32 @@ impl Superblocks {
         Some((Sector(start), Sectors(next.unwrap_or(u64::MAX) - start)))
     }
 
+    /// Whether a round must bring the members level before anything else is written. Assembly forgives a member one event;
+    /// if counting went on from an uneven state, a second power cut could leave a good member two behind.
+    pub fn is_uneven(&self) -> bool {
+        self.uneven
+    }
+
+    /// The members say the same event count.
+    pub fn on_level(&mut self) {
+        self.uneven = false;
+    }
+
     /// Counts a new round: md's arithmetic. A going-clean that undoes a going-dirty takes the event back, so that members which
-    /// sleep through idle toggles stay fresh.
+    /// sleep through idle toggles stay fresh. A round that says more than clean or dirty goes beyond everything written
+    /// before: a member that fails while an event is being taken back must not look as fresh as those that outlive it.
     pub fn count(&mut self, content: &Content, in_sync: bool) {
+        if content.level {
+            return;
+        }
         let undo = content.toggle && !content.dirty && in_sync && self.can_decrease && self.events > 1;
         if undo {
             self.events -= 1;
             self.can_decrease = false;
         } else {
-            self.events = self.events.saturating_add(1);
+            let last = if content.toggle { self.events } else { self.highest };
+            self.events = last.saturating_add(1);
+            self.highest = self.events.max(self.highest);
             self.can_decrease = content.toggle && content.dirty;
         }
     }
