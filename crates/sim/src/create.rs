@@ -97,7 +97,8 @@ fn write_metadata(
     events: u64,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let device_uuid: [u8; 16] = [rng.next().to_le_bytes(), rng.next().to_le_bytes()].concat().try_into().expect("16 bytes");
+    let device_uuid: [u8; 16] =
+        [rng.next().to_le_bytes(), rng.next().to_le_bytes()].concat().try_into().expect("16 bytes");
     let mut member = MemberUpdate::new(u32::from(slot.0));
     if let Some((_, valid_to)) = scenario.rebuilding.filter(|(rebuilding, _)| *rebuilding == slot) {
         member.recovery = Some(Recovery { offset: Sector(valid_to.0), by_bitmap: false });

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use raidus_engine::control::{Command, Event};
-use raidus_engine::{ArrayConfig, Control, Input, IoToken, MemberError, Message, Output, Peer, Request, Scratch, Shard, ShardId};
+use raidus_engine::{
+    ArrayConfig, Control, Input, IoToken, MemberError, Message, Output, Peer, Request, Scratch, Shard, ShardId,
+};
 use raidus_units::Nanos;
 
 use crate::memory::{Memory, Use};
@@ -80,7 +82,8 @@ impl Machines {
 
     pub(crate) fn send(&mut self, from: usize, to: Peer, message: Message) -> Result<(), String> {
         let to = number(to);
-        let inbox = self.inboxes.get_mut(to).ok_or_else(|| format!("a message to machine {to}, which does not exist"))?;
+        let inbox =
+            self.inboxes.get_mut(to).ok_or_else(|| format!("a message to machine {to}, which does not exist"))?;
         inbox.messages.entry(from).or_default().push_back(message);
         Ok(())
     }

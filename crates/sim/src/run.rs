@@ -282,8 +282,8 @@ impl Seed {
     fn assemble(&mut self, offered: &[usize]) -> Result<Option<Assembled>, String> {
         self.stats.stale_offered += offered.iter().filter(|d| !self.fresh.contains(d)).count() as u64;
         let outcome = started(assemble(&self.disks, offered));
-        let whole = (0..self.disks.len())
-            .all(|d| offered.contains(&d) && self.fresh.contains(&d) && !self.doomed.contains(&d));
+        let whole =
+            (0..self.disks.len()).all(|d| offered.contains(&d) && self.fresh.contains(&d) && !self.doomed.contains(&d));
         // Writes in doubt on a degraded parity array: nobody can tell what the missing data was.
         let may_refuse = self.in_doubt && self.scenario.level.parities() > 0 && !whole;
         match outcome {
@@ -375,7 +375,13 @@ impl Seed {
         doomed
     }
 
-    fn plan(&mut self, assembled: &Assembled, offered: &[usize], doomed: &BTreeSet<usize>, read_all: bool) -> RoundPlan {
+    fn plan(
+        &mut self,
+        assembled: &Assembled,
+        offered: &[usize],
+        doomed: &BTreeSet<usize>,
+        read_all: bool,
+    ) -> RoundPlan {
         let mut places = Vec::new();
         let mut faults = Vec::new();
         for (number, seated) in assembled.members.iter().enumerate() {

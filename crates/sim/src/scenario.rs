@@ -105,8 +105,13 @@ impl Scenario {
         // Zones of stripes are 1 MiB high: a few arrays have more than one.
         let chunks = if rng.percent(4) { rng.range(20, 40) * 64 * KIB / chunk.0 } else { rng.range(3, 12) };
         let size = if level == Level::Raid1 { Sectors(rng.range(16, 160) * 8) } else { Sectors(chunk.0 * chunks) };
-        let metadata =
-            rng.pick(&[MetadataVersion::V1_2, MetadataVersion::V1_2, MetadataVersion::V1_0, MetadataVersion::V1_1, MetadataVersion::V0_90]);
+        let metadata = rng.pick(&[
+            MetadataVersion::V1_2,
+            MetadataVersion::V1_2,
+            MetadataVersion::V1_0,
+            MetadataVersion::V1_1,
+            MetadataVersion::V0_90,
+        ]);
         let mut scenario = Scenario {
             level,
             layout: draw_layout(level, raid_disks, rng),

@@ -38,11 +38,7 @@ pub(crate) fn recognise(content: &[u8], sector: u64) -> Result<WriteId, String> 
     let mut expected = [0u8; SECTOR];
     fill(&mut expected, stamped, id);
     if id != ZERO && expected[..] == *content {
-        return if stamped == sector {
-            Ok(id)
-        } else {
-            Err(format!("the content of sector {stamped} (write {id})"))
-        };
+        return if stamped == sector { Ok(id) } else { Err(format!("the content of sector {stamped} (write {id})")) };
     }
     fill(&mut expected, sector, id);
     let wrong = expected.iter().zip(content).filter(|(a, b)| a != b).count();

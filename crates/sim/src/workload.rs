@@ -58,7 +58,16 @@ impl Workload {
         let client = |plan: &ClientPlan| Client { plan: *plan, under_way: 0, position: 0 };
         let clients = plans.iter().map(client).collect();
         let overlapping = rng.percent(30);
-        Workload { clients, pending: BTreeMap::new(), next_id, rng, lossy, overlapping, stopping: false, counts: Counts::default() }
+        Workload {
+            clients,
+            pending: BTreeMap::new(),
+            next_id,
+            rng,
+            lossy,
+            overlapping,
+            stopping: false,
+            counts: Counts::default(),
+        }
     }
 
     /// The first number no request has had.
@@ -173,7 +182,9 @@ impl Workload {
             Ok(()) => match request.op {
                 RequestOp::Read => {
                     let expectation = pending.expectation.as_ref().expect("a read");
-                    expectation.check(memory.read(request.buf, request.len)?).map_err(|e| format!("{request:?}: {e}"))?;
+                    expectation
+                        .check(memory.read(request.buf, request.len)?)
+                        .map_err(|e| format!("{request:?}: {e}"))?;
                     self.counts.sectors_checked += len;
                 }
                 RequestOp::Flush => oracle.flushed(pending.asked),

@@ -103,7 +103,13 @@ const STUCK_STEPS: u64 = 300_000;
 const STUCK_TIME: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 impl<'a> World<'a> {
-    pub(crate) fn new(ground: Ground<'a>, scenario: &Scenario, config: &ArrayConfig, plan: RoundPlan, rng: &mut Rng) -> Self {
+    pub(crate) fn new(
+        ground: Ground<'a>,
+        scenario: &Scenario,
+        config: &ArrayConfig,
+        plan: RoundPlan,
+        rng: &mut Rng,
+    ) -> Self {
         let mut memory = Memory::default();
         let machines = Machines::new(config, &mut memory);
         let workload = Workload::new(&scenario.clients, plan.first_request, plan.lossy, rng.fork());
@@ -148,7 +154,10 @@ impl<'a> World<'a> {
             self.step()?;
         }
         if !self.flights.is_empty() {
-            return Err(format!("the array says it has stopped while {} member I/Os are under way", self.flights.len()));
+            return Err(format!(
+                "the array says it has stopped while {} member I/Os are under way",
+                self.flights.len()
+            ));
         }
         Ok(self.end(false))
     }

@@ -2,8 +2,14 @@
 
 use raidus_sim::{Options, Stats, run_seed};
 
-/// Seeds that failed before a fault was mended, with what they found.
-const REGRESSIONS: &[(u64, &str)] = &[];
+/// Seeds that failed before a fault was mended, with what they found. A change in what scenarios draw gives every seed another
+/// life; then these are merely more seeds, and the fault's own test stands beside the code that had it.
+const REGRESSIONS: &[(u64, &str)] = &[
+    (986, "reading a mirror's only copy after a power cut promised more than the absent copy keeps"),
+    (1817, "a member that failed while an event was taken back looked as fresh as its survivors"),
+    (2038, "a second power cut while members were uneven by one event made a good member stale"),
+    (3729, "as 1817, on raid10: the failed member spoke for the array"),
+];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {
     let mut total = Stats::default();
@@ -26,10 +32,10 @@ fn play(seeds: impl Iterator<Item = u64>) -> Stats {
 
 #[test]
 fn plain_seeds() {
-    let stats = play(0..300);
+    let stats = play(0..200);
     // The sequence must reach what it is there for.
-    assert!(stats.crashes > 50, "{stats}");
-    assert!(stats.failures > 20, "{stats}");
+    assert!(stats.crashes > 40, "{stats}");
+    assert!(stats.failures > 15, "{stats}");
     assert!(stats.stale_offered > 10, "{stats}");
     assert!(stats.sectors_checked > 100_000, "{stats}");
 }

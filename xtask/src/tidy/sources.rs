@@ -13,7 +13,8 @@ const LINES_MAX: usize = 900;
 const UNFINISHED: &[&str] = &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("#[ig", "nore")];
 
 /// Paths of the places where the project happened to be written.
-const PLACES: &[&str] = &[concat!("/wo", "rk/"), concat!("/tmp/hel", "per"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
+const PLACES: &[&str] =
+    &[concat!("/wo", "rk/"), concat!("/tmp/hel", "per"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
 
 pub fn check(texts: &[Text], findings: &mut Findings) {
     for file in texts {
@@ -62,7 +63,8 @@ fn check_size(file: &Text, findings: &mut Findings) {
 
 /// Lines before the unit tests, which stand at the end.
 fn code_lines(text: &str) -> usize {
-    let tests = |(here, next): &(&str, &str)| *here == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{');
+    let tests =
+        |(here, next): &(&str, &str)| *here == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{');
     let pairs = text.lines().zip(text.lines().skip(1));
     pairs.enumerate().find(|(_, pair)| tests(pair)).map_or(text.lines().count(), |(line, _)| line)
 }
