@@ -1,5 +1,9 @@
 //! Project tasks, run as `cargo xtask TASK`.
 
+mod ci;
+mod fuzz;
+mod interop;
+mod shell;
 mod sim;
 mod tidy;
 
@@ -17,6 +21,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// All that must hold before a change lands.
+    Ci(ci::Args),
+    /// Ask the real kernel: arrays one side wrote are read and judged by the other.
+    Interop(interop::Args),
+    /// Feed every parser with hostile input for a bounded time.
+    Fuzz(fuzz::Args),
+    /// Check the licences and sources of all dependencies.
+    Deny,
     /// Check what the compiler does not: layers, crate attributes, file sizes, dependency reasons, forbidden words.
     Tidy,
     /// Play arrays in the deterministic simulator.
@@ -25,6 +37,10 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
+        Task::Ci(args) => ci::run(&args),
+        Task::Interop(args) => interop::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::Deny => deny(),
         Task::Tidy => tidy::run(),
         Task::Sim(args) => sim::run(&args),
     };
@@ -35,4 +51,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Advisories need a database from the network; they are checked where there is one, by `cargo deny check`.
+fn deny() -> anyhow::Result<()> {
+    shell::install_cargo_tool("cargo-deny")?;
+    shell::call(&["cargo", "deny", "--offline", "check", "licenses", "bans", "sources"])
 }
