@@ -105,10 +105,10 @@ impl LeaseTable {
 
     /// The region cannot be had.
     pub fn refused(&mut self, region: Region) {
-        if let Some(lease) = self.table.get_mut(region.0 as usize) {
-            if lease.state == State::Wanted {
-                lease.state = State::None;
-            }
+        if let Some(lease) = self.table.get_mut(region.0 as usize)
+            && lease.state == State::Wanted
+        {
+            lease.state = State::None;
         }
     }
 
