@@ -19,7 +19,7 @@ use crate::member_io::MemberIos;
 use crate::members::{MemberDevice, MemberOpenError, check_distinct};
 use crate::memory::{BufferPool, Region, usize_of};
 use crate::reactor::{CLASS_MEMBER, CLASS_STREAM, Reactor, Shared};
-use crate::ring::{Ring, RingError};
+use crate::ring::{Ring, RingError, may_lock};
 use crate::stream::{Service, ServiceId, Streams};
 
 /// How an array is run.
@@ -157,12 +157,14 @@ fn shared(reactors: u16) -> io::Result<Shared> {
 }
 
 impl ArrayHandle {
-    /// Starts the reactors; if one does not start, those that did end when the handle is dropped.
+    /// Starts the reactors; if one cannot be set up, none runs.
     fn spawn(&self, config: ArrayConfig, members: Arc<[MemberDevice]>, memory: &Arc<Memory>) -> Result<(), StartError> {
         let cores = self.cores(config.tunables.shards);
-        let mut started = Vec::new();
+        let mut outcomes = Vec::new();
+        let mut starts = Vec::new();
         for n in 0..config.tunables.shards {
             let (report, outcome) = channel();
+            let (start, started) = channel();
             let plan = Plan {
                 id: ShardId(n),
                 config: config.clone(),
@@ -174,14 +176,19 @@ impl ArrayHandle {
             };
             let thread = std::thread::Builder::new()
                 .name(format!("raidus-{n}"))
-                .spawn(move || plan.run(&report))
+                .spawn(move || plan.run(&report, &started))
                 .map_err(|source| StartError::Thread { source })?;
             self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-            started.push(outcome);
+            outcomes.push(outcome);
+            starts.push(start);
         }
-        for outcome in started {
+        for outcome in outcomes {
             let died = || StartError::Thread { source: io::Error::other("it ended while it was set up") };
             outcome.recv().map_err(|_| died())??;
+        }
+        // All rings are there; memory registered before could have left none for the last.
+        for start in starts {
+            let _ = start.send(());
         }
         Ok(())
     }
@@ -355,18 +362,20 @@ struct Plan {
 }
 
 impl Plan {
-    fn run(self, report: &Sender<Result<(), StartError>>) {
+    fn run(self, report: &Sender<Result<(), StartError>>, start: &Receiver<()>) {
         let memory = Arc::clone(&self.memory);
-        match self.set_up() {
-            Ok(reactor) => {
-                let _ = report.send(Ok(()));
-                let keep = Keep(Some(memory));
-                reactor.run();
-                drop(keep);
-            }
+        let reactor = match self.set_up() {
+            Ok(reactor) => reactor,
             Err(error) => {
                 let _ = report.send(Err(error));
+                return;
             }
+        };
+        let _ = report.send(Ok(()));
+        if start.recv().is_ok() {
+            let _keep = Keep(Some(Arc::clone(&memory)));
+            // SAFETY: `_keep` holds the memory until after the reactor, and with it the ring, is gone.
+            reactor.run(|ring| unsafe { register(ring, &memory) });
         }
     }
 
@@ -388,9 +397,20 @@ impl Plan {
         let streams = Streams::new(memory.pools[n].clone(), connection_bytes, CLASS_STREAM);
         let mut ring = Ring::new()?;
         ring.register_files(&ios.fixed_files());
-        // SAFETY: `Keep` holds the memory until after the reactor, and with it the ring, is gone.
-        unsafe { ring.register_memory(&memory.ranges()) };
         Ok(Reactor::new(id, shared, (shard, control), ring, ios, streams))
+    }
+}
+
+/// Registers an array's memory with a ring, if the limits allow all its rings to.
+///
+/// # Safety
+/// The memory stays mapped until the ring is dropped.
+unsafe fn register(ring: &mut Ring, memory: &Memory) {
+    let ranges = memory.ranges();
+    let bytes: u64 = ranges.iter().map(|(_, len)| *len as u64).sum();
+    if may_lock(bytes * memory.pools.len() as u64) {
+        // SAFETY: the caller's promise.
+        unsafe { ring.register_memory(&ranges) };
     }
 }
 

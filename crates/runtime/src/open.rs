@@ -221,9 +221,8 @@ fn write(member: &MemberPlan, device: &MemberDevice, which: impl Fn(Written) -> 
 fn undo(members: &[(&MemberPlan, &MemberDevice)]) -> Option<String> {
     let mut left = None;
     for (i, (member, device)) in members.iter().enumerate() {
-        let superblocks = member.writes.iter().filter(|w| w.what == Written::Superblock);
-        let zeroed: io::Result<()> =
-            superblocks.map(|w| device.write_at(w.at.bytes(), &vec![0; w.bytes.len()])).collect();
+        let mut superblocks = member.writes.iter().filter(|w| w.what == Written::Superblock);
+        let zeroed = superblocks.try_for_each(|w| device.write_at(w.at.bytes(), &vec![0; w.bytes.len()]));
         if zeroed.and_then(|()| device.sync()).is_err() && i + 1 < members.len() {
             left = Some(member.name.clone());
         }

@@ -126,12 +126,13 @@ impl Reactor {
         Reactor { id, shared, shard, control, ring, ios, streams, state }
     }
 
-    /// Runs until told to exit.
+    /// Runs until told to exit, after the last preparations.
     ///
     /// A panic (a bug of ours) takes the array down: nothing more is written, and nobody waits for it. The kernel may still use
     /// the reactor's memory then, so all of it is leaked.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self, set_up: impl FnOnce(&mut Ring)) {
         let mut reactor = ManuallyDrop::new(self);
+        set_up(&mut reactor.ring);
         match catch_unwind(AssertUnwindSafe(|| reactor.serve())) {
             Ok(()) => ManuallyDrop::into_inner(reactor).wind_up(),
             Err(panic) => {

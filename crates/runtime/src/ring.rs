@@ -11,10 +11,9 @@ use io_uring::{IoUring, opcode};
 
 use crate::counters::Tally;
 
-/// Submissions gathered before the kernel is called.
-const SUBMISSIONS: u32 = 512;
-/// Completions the ring holds; the kernel keeps what overflows.
-const COMPLETIONS: u32 = 4096;
+/// Submissions gathered before the kernel is called, and completions the ring holds (the kernel keeps what overflows). Smaller ones
+/// where the limit on locked memory, which counts all rings of a user, is low.
+const SIZES: [(u32, u32); 3] = [(512, 4096), (128, 512), (32, 64)];
 /// The kernel's limits of registered buffers: bytes of each.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
@@ -33,6 +32,11 @@ pub enum RingError {
     /// Too old.
     #[error("this kernel's io_uring lacks what raidus needs; Linux 5.15 or newer is required")]
     TooOld,
+    /// The rings do not fit into what the user may lock.
+    #[error(
+        "the limit on locked memory is too low for io_uring; raise it with `ulimit -l` (8192 is plenty), or LimitMEMLOCK= in a systemd unit"
+    )]
+    LockedMemory,
     /// Anything else.
     #[error("cannot set up io_uring: {source}")]
     Io {
@@ -85,8 +89,7 @@ impl Ring {
         }
     }
 
-    /// Registers memory (start, length), which must stay mapped as long as the ring lives. RLIMIT_MEMLOCK may forbid it; then it
-    /// is used as it is.
+    /// Registers memory (start, length). Where the kernel does not consent, it is used as it is.
     ///
     /// # Safety
     /// The ranges stay mapped until the ring is dropped.
@@ -218,6 +221,15 @@ impl Ring {
     }
 }
 
+/// Whether this much memory may be locked without leaving other users of the limit short: registered memory counts against
+/// RLIMIT_MEMLOCK, which is one for all processes of a user and needed for rings, too.
+pub(crate) fn may_lock(bytes: u64) -> bool {
+    use rustix::thread::CapabilitySet;
+    let free = rustix::thread::capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    free || limit.is_none_or(|limit| bytes <= limit / 2)
+}
+
 /// A read or write of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
@@ -228,23 +240,36 @@ pub(crate) struct Transfer {
     pub(crate) sync: bool,
 }
 
+/// The largest ring that the limit on locked memory lets us have.
+fn build() -> Result<IoUring, RingError> {
+    let mut last = RingError::LockedMemory;
+    for (submissions, completions) in SIZES {
+        match build_sized(submissions, completions) {
+            Ok(uring) => return Ok(uring),
+            Err(source) => match source.raw_os_error() {
+                Some(libc::ENOMEM) => last = RingError::LockedMemory,
+                Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => return Err(RingError::Forbidden { source }),
+                Some(libc::EINVAL) => return Err(RingError::TooOld),
+                _ => last = RingError::Io { source },
+            },
+        }
+    }
+    Err(last)
+}
+
 /// The newest set-up the kernel takes: completions are posted only when the reactor asks for them (6.1), or at least without
 /// interrupting it (5.19).
-fn build() -> Result<IoUring, RingError> {
-    let deferred = IoUring::builder()
-        .setup_cqsize(COMPLETIONS)
+fn build_sized(submissions: u32, completions: u32) -> io::Result<IoUring> {
+    let plain = || {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions);
+        builder
+    };
+    plain()
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_taskrun_flag()
-        .build(SUBMISSIONS);
-    let result = deferred
-        .or_else(|_| {
-            IoUring::builder().setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_taskrun_flag().build(SUBMISSIONS)
-        })
-        .or_else(|_| IoUring::builder().setup_cqsize(COMPLETIONS).build(SUBMISSIONS));
-    result.map_err(|source| match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => RingError::Forbidden { source },
-        Some(libc::EINVAL) => RingError::TooOld,
-        _ => RingError::Io { source },
-    })
+        .build(submissions)
+        .or_else(|_| plain().setup_coop_taskrun().setup_taskrun_flag().build(submissions))
+        .or_else(|_| plain().build(submissions))
 }
