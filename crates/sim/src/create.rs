@@ -18,6 +18,9 @@ const AREA: u64 = 8;
 /// Where data starts on 1.1 and 1.2 members.
 const DATA_OFFSET: u64 = 64;
 
+/// Stores a sector at a component address of a slot.
+type StoreAt<'a> = dyn FnMut(Slot, u64, &[u8]) -> Result<(), String> + 'a;
+
 /// Where everything is on a member.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -220,11 +223,7 @@ fn write_data(disks: &mut [Disk], places: &[Place], geometry: &Geometry, content
     Ok(())
 }
 
-fn write_rows(
-    g: &ParityGeometry,
-    content: &dyn Fn(u64) -> Vec<u8>,
-    store: &mut dyn FnMut(Slot, u64, &[u8]) -> Result<(), String>,
-) -> Result<(), String> {
+fn write_rows(g: &ParityGeometry, content: &dyn Fn(u64) -> Vec<u8>, store: &mut StoreAt<'_>) -> Result<(), String> {
     for number in 0..g.rows() {
         let row = g.row(number);
         let exponents: Vec<u8> = (0..g.data_disks()).map(|i| exponent(g, &row, row.data(i))).collect();
