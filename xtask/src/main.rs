@@ -1,6 +1,7 @@
 //! Project tasks, run as `cargo xtask TASK`.
 
 mod ci;
+mod demo;
 mod fuzz;
 mod interop;
 mod shell;
@@ -27,6 +28,8 @@ enum Task {
     Interop(interop::Args),
     /// Feed every parser with hostile input for a bounded time.
     Fuzz(fuzz::Args),
+    /// Make a RAID6 on image files and serve it.
+    Demo(demo::Args),
     /// Check the licences and sources of all dependencies.
     Deny,
     /// Check what the compiler does not: layers, crate attributes, file sizes, dependency reasons, forbidden words.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Task::Ci(args) => ci::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Demo(args) => demo::run(&args),
         Task::Deny => deny(),
         Task::Tidy => tidy::run(),
         Task::Sim(args) => sim::run(&args),

@@ -26,6 +26,6 @@ pub use io::{
     RequestOp,
 };
 pub use map::{Member, MemberMap, MemberState, SlotEntry};
-pub use open::{REGION_DEFAULT, open};
 pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind};
+pub use open::{REGION_DEFAULT, open};
 pub use shard::Shard;

@@ -62,10 +62,8 @@ impl Superblocks {
             base.bitmap = None;
         }
         let events = base.events;
-        let uneven = members
-            .iter()
-            .enumerate()
-            .any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
+        let uneven =
+            members.iter().enumerate().any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
         Superblocks { events, highest: events, uneven, members, base, can_decrease: false }
     }
 
@@ -78,9 +76,11 @@ impl Superblocks {
         let offset = self.base.bitmap?;
         let setup = self.members.get(member.index())?;
         let start = setup.super_sector.0.checked_add_signed(offset)?;
-        let data = setup.superblock.member().data_offset.0;
-        // What comes next must not be overwritten: the superblock itself, or the data.
-        let next = [setup.super_sector.0, data].into_iter().filter(|s| *s > start).min();
+        let facts = setup.superblock.member();
+        let log = facts.bad_block_log.and_then(|log| setup.super_sector.0.checked_add_signed(log.offset));
+        // What comes next must not be overwritten: the superblock itself, the bad-block log, or the data.
+        let next = [Some(setup.super_sector.0), log, Some(facts.data_offset.0)].into_iter().flatten();
+        let next = next.filter(|s| *s > start).min();
         Some((Sector(start), Sectors(next.unwrap_or(u64::MAX) - start)))
     }
 
