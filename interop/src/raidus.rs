@@ -14,8 +14,11 @@ pub struct Raidus {
     /// What every byte of the array should be.
     pub content: Vec<u8>,
     /// Ranges of bytes that could not be read when it was opened; zeroes in `content`.
-    pub unreadable: Vec<(u64, u64)>,
+    pub unreadable: Ranges,
 }
+
+/// Half-open ranges of bytes of the array.
+pub type Ranges = Vec<(u64, u64)>;
 
 /// A small generator of test data and choices: the same seed, the same run.
 #[derive(Clone, Debug)]
@@ -65,7 +68,7 @@ impl Raidus {
     }
 
     /// Reads the whole array; what cannot be read is listed, in steps of 4 KiB.
-    pub fn read(&self) -> Result<(Vec<u8>, Vec<(u64, u64)>)> {
+    pub fn read(&self) -> Result<(Vec<u8>, Ranges)> {
         let size = usize::try_from(self.handle.size().bytes())?;
         let client = self.handle.client();
         let mut content = vec![0; size];
@@ -113,7 +116,10 @@ impl Raidus {
 
     /// Reads back what was written.
     pub fn verify(&self) -> Result<()> {
-        ensure!(self.read()? == (self.content.clone(), self.unreadable.clone()), "the array does not contain what was written");
+        ensure!(
+            self.read()? == (self.content.clone(), self.unreadable.clone()),
+            "the array does not contain what was written"
+        );
         Ok(())
     }
 

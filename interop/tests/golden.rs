@@ -77,7 +77,9 @@ fn has_content(case: &Case, array: &Raidus) -> Result<(), String> {
     }
     match &m.kernel_read_sha256 {
         // A killed machine's page cache read more than its disks had.
-        Some(kernel) if m.after_crash.is_none() && *kernel != sum(content) => Err("another digest than the kernel's".into()),
+        Some(kernel) if m.after_crash.is_none() && *kernel != sum(content) => {
+            Err("another digest than the kernel's".into())
+        }
         _ => Ok(()),
     }
 }
@@ -90,7 +92,8 @@ fn arrays_are_read_with_members_left_out() {
     for case in cases().iter().filter(|c| c.manifest.scenario == "plain" && c.manifest.degraded == Some(0)) {
         let dir = tempfile::tempdir().expect("a directory");
         let images = in_array(case, &images(case, &dir));
-        let slots: Vec<usize> = (0..images.len()).filter(|i| case.manifest.members[*i].slot_number().is_some()).collect();
+        let slots: Vec<usize> =
+            (0..images.len()).filter(|i| case.manifest.members[*i].slot_number().is_some()).collect();
         let bearable = match case.manifest.level.as_str() {
             "raid6" => 2,
             "raid1" => case.manifest.raid_disks as usize - 1,
