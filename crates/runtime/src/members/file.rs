@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use raidus_units::Sectors;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
@@ -171,14 +172,28 @@ fn open_cached(path: &Path, mode: OpenMode, block_device: bool, identity: Identi
     }
 }
 
+/// How long the lock of a process that is gone may stay.
+const AFTERLIFE: Duration = Duration::from_secs(5);
+
 /// An open-file-description lock on the whole file: exclusive for writers, shared for readers. It conflicts with the ones QEMU
 /// takes on its images, too.
+///
+/// Rings hold files, and the kernel takes rings down at its leisure: after an array's process was killed, nobody has its members
+/// open, yet they stay locked for a moment. That is waited for.
 fn lock(path: &Path, file: &File, access: Access, identity: Identity) -> Result<(), MemberOpenError> {
     let kind = match access {
         Access::ReadWrite => libc::F_WRLCK,
         Access::ReadOnly => libc::F_RDLCK,
     };
-    let Err(source) = set_lock(file, kind) else { return Ok(()) };
+    let start = Instant::now();
+    let source = loop {
+        let Err(source) = set_lock(file, kind) else { return Ok(()) };
+        let locked = matches!(source.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
+        if !locked || start.elapsed() > AFTERLIFE || holders::others_have_it_open(identity) {
+            break source;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     match source.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) => {
             let by = holders::describe(identity, "another process");

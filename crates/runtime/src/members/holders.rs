@@ -104,18 +104,36 @@ fn same_file(path: &Path, identity: Identity) -> bool {
     })
 }
 
+/// Whether anybody has it open beside the caller, who has it open once.
+pub(crate) fn others_have_it_open(identity: Identity) -> bool {
+    let own = std::process::id().to_string();
+    let mut times = pids().into_iter().map(|pid| (times_open(&pid, identity), pid == own));
+    times.any(|(times, own)| times > usize::from(own))
+}
+
 /// Processes that have it open, as far as this user may see.
 fn processes(identity: Identity) -> Vec<String> {
+    let own = std::process::id().to_string();
     let mut users = Vec::new();
-    for pid in names_in(Path::new("/proc")).into_iter().filter(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+    for pid in pids() {
         let process = Path::new("/proc").join(&pid);
-        let descriptors = process.join("fd");
-        if names_in(&descriptors).iter().any(|fd| same_file(&descriptors.join(fd), identity)) {
+        // This process looks at what it has just opened; it is a user if it did so twice.
+        if times_open(&pid, identity) > usize::from(pid == own) {
             let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
             users.push(format!("process {pid} ({})", name.trim()));
         }
     }
     users
+}
+
+/// The numbers of all processes.
+fn pids() -> Vec<String> {
+    names_in(Path::new("/proc")).into_iter().filter(|n| n.bytes().all(|b| b.is_ascii_digit())).collect()
+}
+
+fn times_open(pid: &str, identity: Identity) -> usize {
+    let descriptors = Path::new("/proc").join(pid).join("fd");
+    names_in(&descriptors).iter().filter(|fd| same_file(&descriptors.join(fd), identity)).count()
 }
 
 /// Names in a directory, sorted; none if it cannot be read.
