@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use raidus_runtime::ArrayHandle;
@@ -120,6 +121,9 @@ pub enum UnmountError {
     },
 }
 
+/// How long a mount may still be in use before that is said.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 fn listed(users: &[User]) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
     if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) }
@@ -220,11 +224,11 @@ impl Mount {
         self.session.as_ref().is_some_and(|session| !session.is_finished())
     }
 
-    /// Unmounts and waits for the end of what is under way. If the mount is in use, it stays.
+    /// Unmounts and waits for the end of what is under way. If the mount is in use, and still is a second later, it stays.
     pub fn unmount(&mut self) -> Result<(), UnmountError> {
         let there = self.is_ours();
         if there {
-            self.take_away(UnmountFlags::NOFOLLOW, &["-u"])?;
+            self.take_away_patiently()?;
         }
         // If somebody else took it away while files were open, it ends when they are closed.
         if let Some(session) = self.session.take_if(|session| there || session.is_finished()) {
@@ -251,6 +255,17 @@ impl Mount {
     /// Whether what is mounted there is this mount. Numbers are used again, but not while the session lasts.
     fn is_ours(&self) -> bool {
         self.is_mounted() && place::device_of(&self.dir).is_ok_and(|device| device == self.device)
+    }
+
+    /// A loop device lets go of its file only some time after it was detached.
+    fn take_away_patiently(&self) -> Result<(), UnmountError> {
+        let start = Instant::now();
+        loop {
+            match self.take_away(UnmountFlags::NOFOLLOW, &["-u"]) {
+                Err(UnmountError::Busy { .. }) if start.elapsed() < PATIENCE => std::thread::sleep(PATIENCE / 20),
+                result => return result,
+            }
+        }
     }
 
     fn take_away(&self, flags: UnmountFlags, helper: &[&str]) -> Result<(), UnmountError> {

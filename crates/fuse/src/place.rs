@@ -77,7 +77,7 @@ fn unusable(dir: &Path, source: io::Error) -> MountError {
 
 /// Where FUSE file systems are mounted.
 fn fuse_mounts() -> Vec<PathBuf> {
-    fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().filter_map(fuse_mount).collect()
+    fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default().lines().filter_map(fuse_mount).collect()
 }
 
 /// The place of a FUSE mount in a line of mountinfo: the fifth word; the kind follows a lone dash.

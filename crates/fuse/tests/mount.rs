@@ -5,7 +5,8 @@ mod common;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{Members, Mounted, Rng, can_mount};
@@ -318,23 +319,26 @@ fn an_array_that_has_stopped_says_so() {
     }
     let mounted = raid6();
     let file = mounted.open();
-    let written = Mutex::new(0u64);
+    let written = AtomicU64::new(0);
+    let (report, enough) = channel();
     // Stopped in the middle of writing: everything replied to is there.
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let (file, written) = (&file, &written);
+        scope.spawn(move || {
             for n in 0u64.. {
                 match file.write_all_at(&n.to_le_bytes().repeat(512), n % 100 * 4096) {
-                    Ok(()) => *written.lock().unwrap() = n + 1,
+                    Ok(()) => written.store(n + 1, Ordering::Release),
                     Err(error) => {
                         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::SHUTDOWN.raw_os_error()));
                         break;
                     }
                 }
+                if n == 50 {
+                    report.send(()).unwrap();
+                }
             }
         });
-        while *written.lock().unwrap() < 50 {
-            std::thread::yield_now();
-        }
+        enough.recv().unwrap();
         mounted.array.stop().unwrap();
     });
     assert_eq!(os_error(file.read_at(&mut [0; 512], 0)), rustix::io::Errno::SHUTDOWN);
@@ -342,7 +346,7 @@ fn an_array_that_has_stopped_says_so() {
     drop(file);
     let members = mounted.unmounted();
     let array = members.start(&[]);
-    let count = *written.lock().unwrap();
+    let count = written.load(Ordering::Acquire);
     for n in count.saturating_sub(100)..count {
         let mut back = [0; 4096];
         array.client().read_at(n % 100 * 4096, &mut back).unwrap();

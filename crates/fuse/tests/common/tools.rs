@@ -20,8 +20,18 @@ pub fn can_use(usable: bool, what: &str) -> bool {
     usable
 }
 
+/// Gives the test's thread, and all that it starts, mounts of their own: whoever copies the system's mounts meanwhile (a container
+/// that is started) would keep ours in use, and a test that fails cannot leave any behind. For root only.
+fn with_own_mounts() {
+    if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).is_ok() {
+        let flags = nix::mount::MsFlags::MS_REC | nix::mount::MsFlags::MS_PRIVATE;
+        nix::mount::mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).unwrap();
+    }
+}
+
 /// Whether file systems can be mounted with FUSE.
 pub fn can_mount() -> bool {
+    with_own_mounts();
     let device = File::options().read(true).write(true).open("/dev/fuse");
     can_use(device.is_ok(), "/dev/fuse cannot be opened: load the module fuse, or give the container the device")
 }
