@@ -1,12 +1,14 @@
 //! raidus against the real kernel: what one side wrote, the other reads, and finds consistent.
 //!
 //! The kernel runs as User Mode Linux with image files as its disks ([`Guest`]); raidus runs in this process on the same
-//! files ([`Raidus`]). Nothing here needs privileges beyond those of an ordinary user.
+//! files ([`Raidus`]), or as a [process](program) of its own that can be killed. Only what mounts a raidus array on this machine
+//! needs root; the rest runs as any user.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod guest;
 mod judge;
+pub mod program;
 mod raidus;
 
 pub use guest::{Guest, Outcome};
