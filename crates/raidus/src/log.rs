@@ -7,6 +7,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::output::say;
+
 /// Starts logging. Processes that hold an array log what happens to it without being asked.
 pub fn start(verbose: u8, holds_array: bool) {
     let default = match verbose + u8::from(holds_array) {
@@ -15,7 +17,13 @@ pub fn start(verbose: u8, holds_array: bool) {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let wanted = std::env::var("RAIDUS_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let wanted = std::env::var("RAIDUS_LOG").ok().and_then(|text| {
+        let parsed = text.parse::<Targets>();
+        if let Err(error) = &parsed {
+            say(format_args!("RAIDUS_LOG: '{text}' is not understood ({error}); see raidus --help"));
+        }
+        parsed.ok()
+    });
     // Of libraries only what is alarming.
     let filter = wanted.unwrap_or_else(|| {
         let own = ["raidus", "raidus_runtime", "raidus_nbd", "raidus_fuse", "raidus_engine"];

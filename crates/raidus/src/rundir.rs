@@ -40,7 +40,9 @@ impl RunDir {
     /// `$RAIDUS_RUN_DIR`; else /run/raidus for root, and `$XDG_RUNTIME_DIR/raidus` or /run/user/UID/raidus for others.
     pub fn find() -> Result<RunDir, RunDirError> {
         if let Some(dir) = std::env::var_os("RAIDUS_RUN_DIR").filter(|d| !d.is_empty()) {
-            return Ok(RunDir(dir.into()));
+            // Arrays in the background live elsewhere.
+            let path = PathBuf::from(dir);
+            return std::path::absolute(&path).map(RunDir).map_err(|source| RunDirError::Io { path, source });
         }
         let user = rustix::process::geteuid();
         if user.is_root() {

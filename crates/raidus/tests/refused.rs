@@ -269,6 +269,13 @@ fn arrays_that_do_not_run() {
         place.refused(1, &[command, "md7"], &["no array named 'md7' is running", "raidus status"]);
     }
     assert_eq!(place.ok(&["stop", "--all"]).err, "");
+    // One that does not answer as it should is told of, and hides nothing.
+    std::fs::create_dir(place.file("run")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(place.file("run/md9.control")).unwrap();
+    let answer = std::thread::spawn(move || drop(socket.accept()));
+    let said = place.ok(&["status"]);
+    answer.join().unwrap();
+    assert!(said.err.contains("md9.control"), "{said:?}");
 }
 
 #[test]
@@ -334,7 +341,7 @@ fn no_permission() {
         assert!(said.err.contains("disk0.img: permission denied for reading"), "{said:?}");
     } else {
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(place.file(&disks[0]), std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(place.file(&disks[0]), std::fs::Permissions::from_mode(0o000)).unwrap();
         place.refused(1, &["examine", &disks[0]], &["disk0.img: permission denied for reading"]);
     }
 }

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
 use super::{DetailFormat, ErrorBody};
+use crate::output::say;
 use crate::portrait::ArrayReport;
 use crate::rundir::{RunDir, check_name};
 
@@ -153,7 +154,7 @@ impl Remote {
     }
 }
 
-/// All running arrays and how they are; those that stop meanwhile are left out.
+/// All running arrays and how they are. Those that stop meanwhile are left out; the user is told of those that do not answer.
 pub fn running(dir: &RunDir) -> Result<Vec<(Remote, ArrayReport)>, crate::error::Failure> {
     let mut arrays = Vec::new();
     for name in dir.names()? {
@@ -161,7 +162,7 @@ pub fn running(dir: &RunDir) -> Result<Vec<(Remote, ArrayReport)>, crate::error:
         match remote.status() {
             Ok(report) => arrays.push((remote, report)),
             Err(e) if e.is_absence() => {}
-            Err(e) => return Err(e.into()),
+            Err(e) => say(e),
         }
     }
     Ok(arrays)
