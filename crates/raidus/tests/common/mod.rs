@@ -136,6 +136,13 @@ impl Place {
     }
 }
 
+/// A test that failed leaves no array in the background.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.command(&["stop", "--all"]).output();
+    }
+}
+
 /// A served array; killed when dropped.
 pub struct Served {
     pub name: String,
