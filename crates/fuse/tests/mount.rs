@@ -273,12 +273,13 @@ fn a_place_is_taken_once() {
     // Somebody else may unmount it; the place is free then, and another mount is not ours to take away.
     let dir = mounted.mount.dir().to_owned();
     rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
-    let mut second = mounted.mount_again().unwrap();
+    // While the first session ends, the library unmounts the place once more; only then it is ours to use again.
     let wait = Instant::now();
     while mounted.mount.is_mounted() {
         assert!(wait.elapsed() < Duration::from_secs(60));
         std::thread::yield_now();
     }
+    let mut second = mounted.mount_again().unwrap();
     assert!(mounted.path().exists());
     let array = std::sync::Arc::clone(&mounted.array);
     mounted.stop();
