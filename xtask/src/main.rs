@@ -60,5 +60,5 @@ fn main() -> ExitCode {
 /// Advisories need a database from the network; they are checked where there is one, by `cargo deny check`.
 fn deny() -> anyhow::Result<()> {
     shell::install_cargo_tool("cargo-deny")?;
-    shell::call(&["cargo", "deny", "--offline", "check", "licenses", "bans", "sources"])
+    shell::call(&["cargo", "deny", "check", "licenses", "bans", "sources"])
 }
