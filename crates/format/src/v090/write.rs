@@ -140,7 +140,11 @@ fn write_devices(sb: &mut Raw, devices: &[Option<DeviceState>], this: u32) -> Re
         counts.active += u32::from(slot.is_some());
         counts.working += u32::from(device.role != Role::Faulty);
         counts.spare += u32::from(device.role != Role::Faulty && slot.is_none());
-        *table.get_mut(number as usize).ok_or(SbError::MaxDev { found: number, max: DEVICES_MAX })? = disk;
+        let place = table.get_mut(number as usize).ok_or(SbError::MaxDev { found: number, max: DEVICES_MAX })?;
+        if place.state & DISK_ACTIVE != 0 {
+            return Err(not_storable("two devices in one slot"));
+        }
+        *place = disk;
         if index == this as usize {
             own = Some(disk);
         }
