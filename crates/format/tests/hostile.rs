@@ -140,6 +140,61 @@ fn look_at(sb: &RawSuperblock) {
     }
 }
 
+/// A 0.90 table has one place per slot: were one of two devices dropped from it, the next write would change more than was asked.
+#[test]
+fn v090_has_no_place_for_two_devices_in_one_slot() {
+    let devices =
+        |slots: &[u16]| slots.iter().map(|s| Some(DeviceState::new(Role::Slot(Slot(*s))))).collect::<Vec<_>>();
+    let new = v090(devices(&[0, 1, 2]), 3);
+    let mut sb = Superblock::create(&new).unwrap();
+    let before = sb.clone();
+    for slots in [[0, 1, 1], [0, 0, 1]] {
+        let update = ArrayUpdate { devices: devices(&slots), ..sb.array_update() };
+        assert!(matches!(sb.update(&update, &new.member), Err(SbError::NotStorable { .. })), "{slots:?}");
+        assert_eq!(sb, before, "refused, and left as it was");
+    }
+    // A device with a slot beyond the array would take the place of a spare.
+    let mut update = sb.array_update();
+    update.devices = devices(&[0, 1, 3]);
+    update.devices.push(Some(DeviceState::new(Role::Spare)));
+    assert!(matches!(sb.update(&update, &new.member), Err(SbError::NotStorable { .. })));
+}
+
+/// A new raid5 superblock of device 0.
+fn v090(devices: Vec<Option<DeviceState>>, raid_disks: u32) -> NewSuperblock {
+    NewSuperblock {
+        metadata: MetadataVersion::V0_90,
+        uuid: MdUuid([7; 16]),
+        name: String::new(),
+        ctime: Timestamp::from_secs(1),
+        device_uuid: MdUuid::default(),
+        super_offset: Sector(1 << 20),
+        data_offset: Sector(0),
+        data_size: Sectors(1 << 20),
+        bad_block_log: None,
+        preferred_minor: 3,
+        array: ArrayUpdate {
+            events: 1,
+            utime: Timestamp::from_secs(1),
+            resync: ResyncMark::Clean { good_to: None },
+            devices,
+            bitmap: Some(8),
+            ppl: None,
+            journal: false,
+            reshape: None,
+            geometry: Geometry {
+                level: 5,
+                layout: 2,
+                raid0_layout_known: false,
+                size: Sectors::from_kib(1 << 16),
+                chunk: Sectors(128),
+                raid_disks,
+            },
+        },
+        member: MemberUpdate::new(0),
+    }
+}
+
 proptest! {
     #[test]
     fn a_v1_superblock_says_what_was_written(new in new_v1()) {
@@ -168,37 +223,13 @@ proptest! {
         let spare = Some(DeviceState { node: (8, 16), ..DeviceState::new(Role::Spare) });
         let devices: Vec<_> = (0..slots).map(slot).chain((0..spares).map(|_| spare)).collect();
         let events = events.max(1);
-        let new = NewSuperblock {
-            metadata: MetadataVersion::V0_90,
-            uuid: MdUuid(uuid),
-            name: String::new(),
-            ctime: Timestamp::from_secs(1),
-            device_uuid: MdUuid::default(),
-            super_offset: Sector(1 << 20),
-            data_offset: Sector(0),
-            data_size: Sectors(1 << 20),
-            bad_block_log: None,
-            preferred_minor: 3,
-            array: ArrayUpdate {
-                events,
-                utime: Timestamp::from_secs(secs.into()),
-                resync: ResyncMark::Clean { good_to: good_to.map(|p| Sector(p.into())) },
-                devices: devices.clone(),
-                bitmap: Some(8),
-                ppl: None,
-                journal: false,
-                reshape: None,
-                geometry: Geometry {
-                    level: 5,
-                    layout: 2,
-                    raid0_layout_known: false,
-                    size: Sectors::from_kib(size.into()),
-                    chunk: Sectors(chunk.into()),
-                    raid_disks: slots.into(),
-                },
-            },
-            member: MemberUpdate::new(0),
-        };
+        let mut new = v090(devices.clone(), slots.into());
+        new.uuid = MdUuid(uuid);
+        new.array.events = events;
+        new.array.utime = Timestamp::from_secs(secs.into());
+        new.array.resync = ResyncMark::Clean { good_to: good_to.map(|p| Sector(p.into())) };
+        new.array.geometry.size = Sectors::from_kib(size.into());
+        new.array.geometry.chunk = Sectors(chunk.into());
         let sb = Superblock::create(&new).unwrap();
         let sb = Superblock::parse(&sb.encode(), new.metadata, new.super_offset).unwrap();
         prop_assert_eq!((sb.array().uuid, sb.array().preferred_minor), (new.uuid, Some(3)));

@@ -126,6 +126,7 @@ fn write_devices(sb: &mut Raw, devices: &[Option<DeviceState>], this: u32) -> Re
     let mut table = [Descriptor::default(); DEVICES_MAX as usize];
     // md marks the first descriptor like this beforehand, so that slot 0 without device never counts as failed.
     table[0].state = DISK_REMOVED;
+    let mut filled = [false; DEVICES_MAX as usize];
     let mut counts = Counts { total: 0, active: 0, working: 0, failed: 0, spare: 0 };
     let mut next_other = raid_disks;
     let mut own = None;
@@ -140,11 +141,11 @@ fn write_devices(sb: &mut Raw, devices: &[Option<DeviceState>], this: u32) -> Re
         counts.active += u32::from(slot.is_some());
         counts.working += u32::from(device.role != Role::Faulty);
         counts.spare += u32::from(device.role != Role::Faulty && slot.is_none());
-        let place = table.get_mut(number as usize).ok_or(SbError::MaxDev { found: number, max: DEVICES_MAX })?;
-        if place.state & DISK_ACTIVE != 0 {
+        *table.get_mut(number as usize).ok_or(SbError::MaxDev { found: number, max: DEVICES_MAX })? = disk;
+        // A device's number is its slot here: one of the two would vanish from the table.
+        if core::mem::replace(&mut filled[number as usize], true) {
             return Err(not_storable("two devices in one slot"));
         }
-        *place = disk;
         if index == this as usize {
             own = Some(disk);
         }
