@@ -49,6 +49,8 @@ struct Attempt<'a> {
     seated: Vec<(usize, Seat)>,
     freshest: Option<usize>,
     array: Option<ArrayFacts>,
+    /// Try with this candidate as the freshest.
+    speaker: Option<usize>,
 }
 
 impl<'a> Attempt<'a> {
@@ -63,6 +65,7 @@ impl<'a> Attempt<'a> {
             seated: Vec::new(),
             freshest: None,
             array: None,
+            speaker: None,
         }
     }
 
@@ -78,7 +81,8 @@ impl<'a> Attempt<'a> {
 
     fn attempt(&mut self) -> Result<Assembled, Vec<Reason>> {
         let usable = screen(self.candidates, self.options, &mut self.outs)?;
-        let Some(freshest) = seats::freshest(&usable) else { return Err(vec![Reason::OnlySpares]) };
+        let speakers = seats::speakers(&usable);
+        let Some(freshest) = self.choose(&speakers) else { return Err(vec![Reason::OnlySpares]) };
         let mut array = freshest.sb.array();
         self.freshest = Some(freshest.index);
         self.array = Some(array.clone());
@@ -105,6 +109,38 @@ impl<'a> Attempt<'a> {
         let bitmap = loaded.map(|l| l.bitmap);
         let read_only = read_only || bitmap_read_only;
         Ok(Assembled { geometry, array, members, unsynced_from, bitmap, read_only, forced })
+    }
+
+    /// Who speaks for the array. Where parts of it were used apart, the first whose part can start with what is here: one that
+    /// cannot is of no use to anybody. What the user allows does not change the choice, or `--run` and `--force` would bring
+    /// up other data than what was explained before.
+    fn choose<'u>(&mut self, speakers: &[&'u Usable<'a>]) -> Option<&'u Usable<'a>> {
+        if let [] | [_] = speakers {
+            return speakers.first().copied();
+        }
+        if let Some(index) = self.speaker {
+            return speakers.iter().copied().find(|u| u.index == index);
+        }
+        let options = Options { force: false, run: true, ..self.options.clone() };
+        let can_start = |u: &&&Usable<'a>| {
+            let mut attempt = Attempt::new(self.candidates, &options);
+            attempt.speaker = Some(u.index);
+            attempt.attempt().is_ok()
+        };
+        let able: Vec<&Usable<'a>> = speakers.iter().filter(can_start).copied().collect();
+        let chosen = able.first().or(speakers.first()).copied()?;
+        let why = match able.len() {
+            0 => "is the first given, and no part can start",
+            1 => "is of the only part that can start",
+            _ => "is the first given; leave its part out to use another",
+        };
+        let names: Vec<&str> = speakers.iter().map(|u| u.candidate.name.as_str()).collect();
+        self.notes.push(format!(
+            "parts of the array were used apart from each other and are equally fresh (those of {}): going by {}, which {why}",
+            names.join(", "),
+            chosen.candidate.name,
+        ));
+        Some(chosen)
     }
 
     /// Array-wide features that raidus cannot honour.

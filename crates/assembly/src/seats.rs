@@ -10,16 +10,37 @@ use crate::screen::Usable;
 /// not acknowledged yet.
 const EVENTS_MARGIN: u64 = 1;
 
-/// The freshest member: of those with a slot (or the journal), the one with most events; the first of equals. A spare's
-/// superblock never decides.
-pub(crate) fn freshest<'u, 'a>(usable: &'u [Usable<'a>]) -> Option<&'u Usable<'a>> {
-    let mut best: Option<&Usable<'_>> = None;
-    for u in usable.iter().filter(|u| matches!(u.sb.member().role, Role::Slot(_) | Role::Journal)) {
-        if best.is_none_or(|b| u.sb.events() > b.sb.events()) {
-            best = Some(u);
+/// The members whose superblocks may speak for the array: of those with a slot (or the journal), the ones with most events.
+/// Where these agree on who belongs to the array one is as good as another, and only the first is returned. Where they do not:
+///
+/// - one that does not list another, which still lists it, was written later (the other had failed or was not there, and
+///   was never told): the earlier one may have missed writes and does not speak;
+/// - of those that do not list each other, the array's parts were used apart, and one of each part is returned.
+///
+/// A spare's superblock never speaks.
+pub(crate) fn speakers<'u, 'a>(usable: &'u [Usable<'a>]) -> Vec<&'u Usable<'a>> {
+    let with_place = usable.iter().filter(|u| matches!(u.sb.member().role, Role::Slot(_) | Role::Journal));
+    let newest = with_place.clone().map(|u| u.sb.events()).max();
+    let freshest: Vec<&Usable<'_>> = with_place.filter(|u| Some(u.sb.events()) == newest).collect();
+    let outlived = |u: &Usable<'_>| freshest.iter().any(|by| !lists(by, u) && lists(u, by));
+    let mut latest: Vec<&Usable<'_>> = freshest.iter().copied().filter(|u| !outlived(u)).collect();
+    if latest.is_empty() {
+        // Each outlived by another makes no sense; the order given decides then.
+        latest = freshest;
+    }
+    let mut speakers: Vec<&Usable<'_>> = Vec::new();
+    for u in latest {
+        if speakers.iter().all(|s| !lists(s, u) || !lists(u, s)) {
+            speakers.push(u);
         }
     }
-    best
+    speakers
+}
+
+/// Whether a superblock still has a member in the place where that sees itself.
+fn lists(by: &Usable<'_>, u: &Usable<'_>) -> bool {
+    let own = u.sb.member();
+    by.sb.role_of(own.dev_number) == own.role
 }
 
 /// What the member is in the array as the freshest superblock sees it.

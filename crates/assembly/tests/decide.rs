@@ -287,10 +287,57 @@ fn of_two_halves_used_apart_only_the_first_is_used() {
     let mut members = array(Level::Raid1, 2, 0);
     edit(&mut members[0], |array, _| array.devices[1] = Some(DeviceState::new(Role::Faulty)));
     edit(&mut members[1], |array, _| array.devices[0] = None);
-    assert_eq!(out(&run(&members), 1), Out::Failed { by: "/dev/a".to_owned() });
-    let mut members = array(Level::Raid1, 2, 0);
-    edit(&mut members[1], |array, _| array.devices[0] = None);
-    assert_eq!(out(&run(&members), 1), Out::ReportsFailed { freshest: "/dev/a".to_owned() });
+    let decision = run(&members);
+    assert_eq!(out(&decision, 1), Out::Failed { by: "/dev/a".to_owned() });
+    assert!(decision.notes[0].contains("(those of /dev/a, /dev/b): going by /dev/a"), "{:?}", decision.notes);
+    // Where each is outlived by another the order given is all there is; still no two that contradict each other are used.
+    let mut members = array(Level::Raid1, 3, 0);
+    for (m, other) in members.iter_mut().zip([1, 2, 0]) {
+        edit(m, |array, _| array.devices[other] = None);
+    }
+    let decision = run(&members);
+    assert_eq!(out(&decision, 1), Out::Removed { by: "/dev/a".to_owned() });
+    assert_eq!(out(&decision, 2), Out::ReportsFailed { freshest: "/dev/a".to_owned() });
+}
+
+#[test]
+fn a_member_recorded_as_failed_never_speaks_for_equally_fresh_survivors() {
+    for gone in [None, Some(DeviceState::new(Role::Faulty))] {
+        let mut members = array(Level::Raid1, 3, 0);
+        for m in &mut members[1..] {
+            edit(m, |array, _| array.devices[0] = gone);
+        }
+        let decision = run(&members);
+        assert_eq!(decision.freshest, Some(1));
+        assert!(matches!(out(&decision, 0), Out::Failed { .. } | Out::Removed { .. }));
+        assert!(decision.start().is_some_and(|a| a.members.len() == 2) && decision.notes.is_empty());
+        // Not even when its own part could start and the survivors' cannot.
+        let mut members = array(Level::Raid5, 4, 0);
+        edit(&mut members[3], |array, _| array.devices = vec![gone, gone, gone, array.devices[3]]);
+        let decision = run(&members);
+        assert_eq!(decision.freshest, Some(3));
+        assert!(matches!(decision.reasons(), [Reason::NotEnough { .. }]), "{}", explain(&decision));
+    }
+}
+
+#[test]
+fn of_parts_used_apart_the_one_that_can_start_is_used() {
+    // Slot 0 alone on one side, the others on the other; two near copies, so slot 0 alone is no array.
+    let mut members = array(Level::Raid10, 4, 0);
+    let (alone, others) = members.split_at_mut(1);
+    edit(&mut alone[0], |array, _| array.devices[1..].fill(None));
+    others.iter_mut().for_each(|m| edit(m, |array, _| array.devices[0] = None));
+    let decision = run(&members);
+    assert_eq!((decision.freshest, out(&decision, 0)), (Some(1), Out::Removed { by: "/dev/b".to_owned() }));
+    assert_eq!(decision.start().map(|a| a.members.len()), Some(3), "{}", explain(&decision));
+    assert!(decision.notes[0].contains("going by /dev/b, which is of the only part that can start"));
+    // What the user allows brings up no other part.
+    for options in [Options { run: true, ..Options::default() }, Options { force: true, ..Options::default() }] {
+        assert_eq!(decide(&members, &options).freshest, Some(1));
+    }
+    // Without the others there is one part only, and it is refused.
+    let decision = run(&members[..1]);
+    assert!(matches!(decision.reasons(), [Reason::NotEnough { .. }]) && decision.notes.is_empty());
 }
 
 #[test]

@@ -8,6 +8,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (986, "reading a mirror's only copy after a power cut promised more than the absent copy keeps"),
     (1817, "a member that failed while an event was taken back looked as fresh as its survivors"),
     (2038, "a second power cut while members were uneven by one event made a good member stale"),
+    (2153, "levelling did without a member that was away; back again, as fresh as the others, it spoke for the array"),
     (3729, "as 1817, on raid10: the failed member spoke for the array"),
 ];
 
