@@ -19,6 +19,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod backend;
+mod compare;
 pub mod gf;
 pub mod raw;
 pub mod recovery;
@@ -29,6 +30,7 @@ mod slices;
 mod tests;
 
 pub use backend::Backend;
+pub use compare::{Culprit, Difference, compare_copies, compare_parities};
 pub use recovery::{Located, Lost, Row, locate_error};
 
 /// [`Backend::xor`] by the best backend.
