@@ -10,6 +10,10 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod scan;
+
+pub use scan::{LogScan, Record, ScanEnd, ring_add};
+
 /// Bytes of every block in the log.
 pub const BLOCK_BYTES: usize = 4096;
 /// The same in sectors.
@@ -200,6 +204,13 @@ impl Payload {
         match self {
             Payload::Data { checksums, .. } | Payload::Parity { checksums, .. } => checksums.len() as u64,
             Payload::Flush { .. } => 0,
+        }
+    }
+
+    fn checksums(&self) -> &[u32] {
+        match self {
+            Payload::Data { checksums, .. } | Payload::Parity { checksums, .. } => checksums,
+            Payload::Flush { .. } => &[],
         }
     }
 
