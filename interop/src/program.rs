@@ -36,6 +36,7 @@ fn build() -> Result<PathBuf> {
 pub struct Daemon {
     child: Child,
     run_dir: PathBuf,
+    ready: String,
 }
 
 impl Daemon {
@@ -57,7 +58,16 @@ impl Daemon {
         // It goes on to say things, and must not wait for a reader.
         let said = BufReader::new(child.stderr.take().context("no stderr")?);
         std::thread::spawn(move || said.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-        Ok(Daemon { child, run_dir: run_dir.to_owned() })
+        Ok(Daemon { child, run_dir: run_dir.to_owned(), ready })
+    }
+
+    /// Where it listens for NBD clients: `unix:PATH` or `tcp:ADDRESS:PORT`; the one the user asked for first.
+    pub fn nbd(&self) -> Result<String> {
+        let uris = self.ready.split('"').filter_map(|word| {
+            let socket = word.strip_prefix("nbd+unix:///?socket=").map(|path| format!("unix:{path}"));
+            socket.or_else(|| Some(format!("tcp:{}", word.strip_prefix("nbd://")?.trim_end_matches('/'))))
+        });
+        uris.into_iter().next().with_context(|| format!("no NBD address in {}", self.ready))
     }
 
     /// Stops it in order.
