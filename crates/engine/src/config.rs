@@ -50,6 +50,14 @@ pub struct Tunables {
     pub scratch_bytes: u64,
     /// Requests a shard works on at once; the others wait in arrival order.
     pub requests_max: usize,
+    /// Nothing is resynced or rebuilt until told to (md's `sync_action` is `frozen`).
+    pub sync_frozen: bool,
+    /// Sectors of each member that are synced in one go, at most; writes there wait meanwhile.
+    pub sync_window: Sectors,
+    /// KiB per second and member that a sync does at least, though clients are busy.
+    pub sync_speed_min: u64,
+    /// KiB per second and member that a sync does at most.
+    pub sync_speed_max: u64,
 }
 
 impl Default for Tunables {
@@ -60,6 +68,10 @@ impl Default for Tunables {
             segment_max: Sectors(512),
             scratch_bytes: 32 << 20,
             requests_max: 1024,
+            sync_frozen: false,
+            sync_window: Sectors(2048),
+            sync_speed_min: 1000,
+            sync_speed_max: u64::MAX,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What goes into the state machines and what comes out of them.
 
+use raidus_parity::Difference;
 use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::msg::{Message, Peer};
@@ -221,6 +222,34 @@ pub enum Compute {
     },
 }
 
+/// A comparison, done by the driver at once and in order with the outputs around it; what it found comes back in
+/// [`Input::Compared`]. All blocks are `len` long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compare {
+    /// Comes back with the answer.
+    pub token: IoToken,
+    /// What to compare.
+    pub blocks: Blocks,
+    /// Length of each.
+    pub len: Sectors,
+}
+
+/// What a [`Compare`] compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Stored with computed parities, each as (stored, computed): `raidus_parity::compare_parities`.
+    Parities {
+        /// XOR parity.
+        p: Option<(MemAddr, MemAddr)>,
+        /// Second parity.
+        q: Option<(MemAddr, MemAddr)>,
+        /// Exponents of the row's data blocks.
+        exponents: Vec<u8>,
+    },
+    /// Copies: `raidus_parity::compare_copies`.
+    Copies(Vec<MemAddr>),
+}
+
 /// What a driver tells a state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -232,6 +261,13 @@ pub enum Input {
         token: IoToken,
         /// How.
         result: Result<(), MemberError>,
+    },
+    /// A comparison was made.
+    Compared {
+        /// Which.
+        token: IoToken,
+        /// Where the blocks differ, ascending; empty if they do not.
+        differences: Vec<Difference>,
     },
     /// Another state machine of this array speaks. Messages between two machines arrive in the order they were sent.
     Message {
@@ -251,6 +287,8 @@ pub enum Output {
     Io(MemberIo),
     /// Do this arithmetic now.
     Compute(Compute),
+    /// Make this comparison now, and say what was found before anything else that comes of later outputs.
+    Compare(Compare),
     /// A request ended.
     Reply(Reply),
     /// Take this to another state machine of the array.

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use raidus_units::{MemberId, Sectors};
+use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::io::{MemAddr, RequestError};
 use crate::map::MemberMap;
+use crate::sync::{Ranges, SyncJob, SyncOutcome};
 
 /// A shard's number, 0 … shards − 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +67,18 @@ pub enum Message {
     },
     /// Shard → Control: no request is under way and no lease held; answer to `Drain`.
     Drained,
+    /// Shard → Control: no write of this shard is under way in the window, and none starts; answer to `SyncBar`.
+    SyncBarred {
+        /// The window.
+        window: u64,
+    },
+    /// Shard → Control: the job ended.
+    SyncDone {
+        /// The window.
+        window: u64,
+        /// What came of it.
+        outcome: Box<SyncOutcome>,
+    },
 
     /// Control → Shard: these leases are yours.
     LeaseGranted(Vec<Region>),
@@ -99,6 +112,22 @@ pub enum Message {
         /// How it ended.
         result: Result<(), RequestError>,
     },
+    /// Control → Shard (mirrored levels): start no write in these ranges until `SyncUnbar`, and say `SyncBarred` when none is
+    /// under way there.
+    SyncBar {
+        /// The window.
+        window: u64,
+        /// Array ranges, which do not overlap.
+        ranges: Ranges,
+    },
+    /// Control → Shard: the window's ranges are free again.
+    SyncUnbar {
+        /// The window.
+        window: u64,
+    },
+    /// Control → Shard: do this, and say `SyncDone`. On mirrored levels all shards are barred from the ranges; on parity levels
+    /// the shard owns their stripes.
+    Sync(SyncJob),
     /// Control → Shard: finish what is under way, give all leases back, say `Drained`; refuse new requests from now on.
     Drain,
 
@@ -111,6 +140,19 @@ pub enum Message {
         /// How it ended.
         result: Result<(), RequestError>,
     },
+}
+
+/// The shard that does all stripe operations at this component address. A zone is a run of whole stripes of at least 1 MiB per
+/// member, so that a stream spreads over the cores and neighbours stay together.
+pub(crate) fn zone_owner(component: Sector, chunk: Sectors, shards: u16) -> ShardId {
+    ShardId((component.0 / zone_sectors(chunk).0 % u64::from(shards.max(1))) as u16)
+}
+
+/// Height of a zone, in component sectors: whole stripes.
+pub(crate) fn zone_sectors(chunk: Sectors) -> Sectors {
+    const ZONE: Sectors = Sectors(2048);
+    let chunk = chunk.max(Sectors(1));
+    Sectors((ZONE.0 / chunk.0).max(1) * chunk.0)
 }
 
 /// A piece of one stripe for the shard that owns its zone: the sectors `lo..hi` of each of `disks` consecutive data chunks.

@@ -34,11 +34,7 @@ pub enum Culprit {
 ///
 /// # Panics
 /// If the blocks are not equally long.
-pub fn compare_parities(
-    p: Option<(&[u8], &[u8])>,
-    q: Option<(&[u8], &[u8])>,
-    exponents: &[u8],
-) -> Vec<Difference> {
+pub fn compare_parities(p: Option<(&[u8], &[u8])>, q: Option<(&[u8], &[u8])>, exponents: &[u8]) -> Vec<Difference> {
     let len = p.or(q).map_or(0, |(stored, _)| stored.len());
     let mut runs = Runs::default();
     for (sector, range) in sectors(len) {
@@ -143,7 +139,8 @@ mod tests {
         data[1][7 * 512 + 1] ^= 1;
         let (now_p, now_q) = parities(&data);
         let found = compare_parities(Some((&p, &now_p)), Some((&q, &now_q)), &[0, 1, 2, 3]);
-        let expected = [(1, 2, Some(Culprit::Data(2))), (4, 1, Some(Culprit::P)), (6, 1, Some(Culprit::Q)), (7, 1, None)];
+        let expected =
+            [(1, 2, Some(Culprit::Data(2))), (4, 1, Some(Culprit::P)), (6, 1, Some(Culprit::Q)), (7, 1, None)];
         assert_eq!(found, expected.map(|(at, len, culprit)| Difference { at, len, culprit }));
         // With one parity there is a difference, but no name for it.
         let found = compare_parities(Some((&p, &now_p)), None, &[0, 1, 2, 3]);

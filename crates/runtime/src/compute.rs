@@ -1,7 +1,7 @@
 //! Carries out the engine's arithmetic on memory.
 
-use raidus_engine::{Compute, MemAddr};
-use raidus_parity::Backend;
+use raidus_engine::{Blocks, Compare, Compute, MemAddr};
+use raidus_parity::{Backend, Difference, compare_copies, compare_parities};
 
 use crate::memory::usize_of;
 
@@ -50,6 +50,23 @@ pub(crate) unsafe fn run(backend: Backend, job: &Compute) -> u64 {
             unsafe { ptr(*dst).write_bytes(0, usize_of(len.bytes())) };
             len.bytes()
         }
+    }
+}
+
+/// Makes a comparison.
+///
+/// # Safety
+/// As for [`run`]; nothing writes the blocks meanwhile.
+pub(crate) unsafe fn compare(job: &Compare) -> Vec<Difference> {
+    let len = usize_of(job.len.bytes());
+    // SAFETY: the caller's promise.
+    let block = |addr: MemAddr| unsafe { std::slice::from_raw_parts(ptr(addr).cast_const(), len) };
+    match &job.blocks {
+        Blocks::Parities { p, q, exponents } => {
+            let pair = |(stored, computed): (MemAddr, MemAddr)| (block(stored), block(computed));
+            compare_parities(p.map(pair), q.map(pair), exponents)
+        }
+        Blocks::Copies(copies) => compare_copies(&copies.iter().map(|c| block(*c)).collect::<Vec<_>>()),
     }
 }
 

@@ -70,6 +70,8 @@ struct State {
     tally: Tally,
     /// Messages between Control and the shard beside it.
     local: VecDeque<Envelope>,
+    /// Comparisons made, for the shard.
+    compared: Vec<Input>,
     /// Messages that found a peer's mailbox full, by peer.
     kept: Vec<VecDeque<Envelope>>,
     /// Peers to be woken at the end of the turn.
@@ -108,6 +110,7 @@ impl Reactor {
             backend: Backend::detect(),
             tally: Tally::default(),
             local: VecDeque::new(),
+            compared: Vec::new(),
             kept: (0..peers).map(|_| VecDeque::new()).collect(),
             to_wake: vec![false; peers],
             requests: Slab::new(),
@@ -203,6 +206,7 @@ impl Reactor {
     /// Whether the next turn has something to do without waiting.
     fn has_work(&self) -> bool {
         !self.state.local.is_empty()
+            || !self.state.compared.is_empty()
             || !self.state.refused.is_empty()
             || self.ios.has_done()
             || self.streams.has_work()
@@ -232,6 +236,9 @@ impl Reactor {
     }
 
     fn take_messages(&mut self, now: Nanos) {
+        for compared in std::mem::take(&mut self.state.compared) {
+            self.shard.handle(now, compared);
+        }
         let mut local = std::mem::take(&mut self.state.local);
         for envelope in local.drain(..) {
             self.deliver(now, envelope);
@@ -400,6 +407,12 @@ impl Reactor {
                 // SAFETY: the engine computes on scratch memory and on buffers of requests under way, which nobody else uses:
                 // the reactor holds them in `requests` and the members' I/O on them has ended or only reads.
                 self.state.tally.computed_bytes += unsafe { compute::run(self.state.backend, &job) };
+            }
+            Output::Compare(job) => {
+                // SAFETY: as above.
+                let differences = unsafe { compute::compare(&job) };
+                // Told in the next turn, so that what it leads to has a turn's end like everything else.
+                self.state.compared.push(Input::Compared { token: job.token, differences });
             }
             Output::Reply(Reply { id, result }) => match self.state.requests.try_remove(id.0 as usize) {
                 Some(pending) => self.end(pending, result),

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use raidus_engine::control::{Command, Event};
+use raidus_engine::control::{Command, Event, Status};
 use raidus_engine::{
     ArrayConfig, Control, Input, IoToken, MemberError, Message, Output, Peer, Request, Scratch, Shard, ShardId,
 };
+use raidus_parity::Difference;
 use raidus_units::Nanos;
 
 use crate::memory::{Memory, Use};
@@ -25,6 +26,7 @@ struct Inbox {
     messages: BTreeMap<usize, VecDeque<Message>>,
     requests: VecDeque<Request>,
     done: Vec<(IoToken, Result<(), MemberError>)>,
+    compared: Vec<(IoToken, Vec<Difference>)>,
 }
 
 impl Machines {
@@ -80,6 +82,15 @@ impl Machines {
         self.inboxes[machine].done.push((token, result));
     }
 
+    pub(crate) fn compared(&mut self, machine: usize, token: IoToken, differences: Vec<Difference>) {
+        self.inboxes[machine].compared.push((token, differences));
+    }
+
+    /// The array as Control sees it.
+    pub(crate) fn status(&self) -> Status {
+        self.control.status()
+    }
+
     pub(crate) fn send(&mut self, from: usize, to: Peer, message: Message) -> Result<(), String> {
         let to = number(to);
         let inbox =
@@ -91,6 +102,9 @@ impl Machines {
     /// The next input of a machine, if one waits: messages in order per sender, everything else in any order.
     pub(crate) fn draw(&mut self, machine: usize, rng: &mut Rng) -> Option<Input> {
         let inbox = &mut self.inboxes[machine];
+        if let Some((token, differences)) = inbox.compared.pop() {
+            return Some(Input::Compared { token, differences });
+        }
         inbox.messages.retain(|_, queue| !queue.is_empty());
         let senders = inbox.messages.len();
         let choices = senders + usize::from(!inbox.requests.is_empty()) + usize::from(!inbox.done.is_empty());
@@ -138,7 +152,10 @@ impl Machines {
 
 impl Inbox {
     fn is_full(&self) -> bool {
-        !self.requests.is_empty() || !self.done.is_empty() || self.messages.values().any(|q| !q.is_empty())
+        !self.requests.is_empty()
+            || !self.compared.is_empty()
+            || !self.done.is_empty()
+            || self.messages.values().any(|q| !q.is_empty())
     }
 }
 

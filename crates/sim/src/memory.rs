@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use raidus_engine::{Compute, MemAddr};
+use raidus_engine::{Blocks, Compare, Compute, MemAddr};
+use raidus_parity::{Difference, compare_copies, compare_parities};
 use raidus_units::Sectors;
 
 /// What an allocation is for, which decides who may write in it.
@@ -122,6 +123,22 @@ impl Memory {
             Compute::Zero { dst, len } => self.write(*dst, *len)?.fill(0),
         }
         Ok(())
+    }
+
+    /// Makes a comparison.
+    pub(crate) fn compare(&self, job: &Compare) -> Result<Vec<Difference>, String> {
+        let block = |at: MemAddr| self.read(at, job.len);
+        match &job.blocks {
+            Blocks::Parities { p, q, exponents } => {
+                let pair = |pair: &Option<(MemAddr, MemAddr)>| -> Result<Option<(&[u8], &[u8])>, String> {
+                    pair.map(|(stored, computed)| Ok((block(stored)?, block(computed)?))).transpose()
+                };
+                Ok(compare_parities(pair(p)?, pair(q)?, exponents))
+            }
+            Blocks::Copies(copies) => {
+                Ok(compare_copies(&copies.iter().map(|c| block(*c)).collect::<Result<Vec<_>, _>>()?))
+            }
+        }
     }
 
     fn store_parities(

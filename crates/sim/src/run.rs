@@ -54,6 +54,10 @@ pub struct Stats {
     pub refusals: u64,
     /// Members that were offered though they had missed writes.
     pub stale_offered: u64,
+    /// Resyncs and recoveries that came to their end.
+    pub syncs: u64,
+    /// Members that were rebuilt.
+    pub rebuilt: u64,
 }
 
 impl Stats {
@@ -69,6 +73,8 @@ impl Stats {
         self.failures += other.failures;
         self.refusals += other.refusals;
         self.stale_offered += other.stale_offered;
+        self.syncs += other.syncs;
+        self.rebuilt += other.rebuilt;
     }
 }
 
@@ -76,7 +82,8 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members              failed, {} stale members offered, {} starts rightly refused",
+            "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
+             failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt",
             self.seeds,
             self.rounds,
             self.steps,
@@ -87,6 +94,8 @@ impl fmt::Display for Stats {
             self.failures,
             self.stale_offered,
             self.refusals,
+            self.syncs,
+            self.rebuilt,
         )
     }
 }
@@ -216,11 +225,12 @@ impl Seed {
         let in_sync = in_sync(&assembled, &offered);
         let end = self.run(&config, plan, trace)?;
         self.fresh = in_sync;
+        self.fresh.extend(end.arrived.iter().map(|m| offered[assembled.members[m.index()].candidate]));
         self.doomed = doomed.iter().map(|m| offered[assembled.members[*m].candidate]).collect();
         for member in &end.failed {
             self.fresh.remove(&offered[assembled.members[member.index()].candidate]);
         }
-        self.in_doubt = end.power_cut || assembled.unsynced_from.is_some();
+        self.in_doubt = end.power_cut || end.unsynced;
         self.after(&end);
         Ok(true)
     }
@@ -239,6 +249,8 @@ impl Seed {
         self.stats.sectors_checked += end.counts.sectors_checked;
         self.stats.crashes += u64::from(end.power_cut);
         self.stats.failures += end.failed.len() as u64;
+        self.stats.syncs += end.syncs;
+        self.stats.rebuilt += end.arrived.len() as u64;
         let powered_off = end.power_cut || self.rng.percent(50);
         for disk in &mut self.disks {
             if powered_off && !end.power_cut {
@@ -415,6 +427,7 @@ impl Seed {
             cut_after: cut.then(|| self.rng.below(requests)),
             requests,
             stop_early: self.rng.percent(20),
+            let_sync_end: self.rng.percent(50),
             first_request: self.next_request,
             read_all,
             lossy: self.scenario.lossy,

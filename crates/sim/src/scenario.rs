@@ -252,6 +252,9 @@ fn draw_tunables(rng: &mut Rng) -> Tunables {
         // Room for a few stripes only, so that admission is at work.
         scratch_bytes: segment_max.bytes() * rng.pick(&[16, 20, 40, 100]),
         requests_max: rng.pick(&[1, 2, 4, 16, 1024]),
+        sync_frozen: rng.percent(20),
+        sync_window: Sectors(rng.pick(&[8, 16, 64, 512, 2048])),
+        sync_speed_min: rng.pick(&[1000, 100, 100_000]),
         ..Tunables::default()
     }
 }

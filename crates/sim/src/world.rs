@@ -47,6 +47,8 @@ pub(crate) struct RoundPlan {
     pub requests: u64,
     /// Stop while requests are under way.
     pub stop_early: bool,
+    /// Stop only when nothing is being synced.
+    pub let_sync_end: bool,
     pub first_request: u64,
     /// Read the whole array first.
     pub read_all: bool,
@@ -60,6 +62,12 @@ pub(crate) struct RoundEnd {
     pub power_cut: bool,
     /// Members the engine gave up.
     pub failed: BTreeSet<MemberId>,
+    /// Members that have been rebuilt.
+    pub arrived: BTreeSet<MemberId>,
+    /// Syncs that came to their end.
+    pub syncs: u64,
+    /// Redundancy may be wrong somewhere, by what the engine says.
+    pub unsynced: bool,
     pub next_request: u64,
     pub counts: Counts,
     pub steps: u64,
@@ -92,6 +100,8 @@ pub(crate) struct World<'a> {
     stopping: bool,
     stopped: bool,
     failed: BTreeSet<MemberId>,
+    arrived: BTreeSet<MemberId>,
+    syncs: u64,
     io_count: u64,
     last_progress: u64,
     rng: Rng,
@@ -127,6 +137,8 @@ impl<'a> World<'a> {
             stopping: false,
             stopped: false,
             failed: BTreeSet::new(),
+            arrived: BTreeSet::new(),
+            syncs: 0,
             io_count: 0,
             last_progress: 0,
             rng: rng.fork(),
@@ -166,6 +178,9 @@ impl<'a> World<'a> {
         RoundEnd {
             power_cut,
             failed: self.failed,
+            arrived: self.arrived,
+            syncs: self.syncs,
+            unsynced: self.machines.status().map.unsynced_from.is_some(),
             next_request: self.workload.next_id(),
             counts: self.workload.counts,
             steps: self.moment,
@@ -209,7 +224,8 @@ impl<'a> World<'a> {
     /// Nothing can happen now: stop when all is done, else let time pass.
     fn idle(&mut self) -> Result<(), String> {
         let over = self.asked >= self.plan.requests && self.workload.under_way() == 0;
-        if over && !self.stopping && self.now >= self.paused_until {
+        let syncing = self.plan.let_sync_end && self.machines.status().sync.action.is_some();
+        if over && !self.stopping && !syncing && self.now >= self.paused_until {
             return self.stop();
         }
         let mut wake: Vec<Nanos> = self.flights.iter().map(|f| f.ready_at).collect();
@@ -286,8 +302,16 @@ impl<'a> World<'a> {
         while let Some(event) = self.machines.poll_event() {
             self.ground.trace.note(self.now, || format!("event: {event:?}"));
             match event {
-                Event::MemberFailed { member } => {
+                Event::MemberFailed { member } | Event::MemberReplaced { member } => {
                     self.failed.insert(member);
+                    self.arrived.remove(&member);
+                }
+                Event::MemberInSync { member } => {
+                    self.arrived.insert(member);
+                }
+                Event::SyncEnded { complete, .. } => {
+                    self.syncs += u64::from(complete);
+                    self.last_progress = self.moment;
                 }
                 Event::Stopped { result } => self.on_stopped(result)?,
                 _ => {}
@@ -308,6 +332,11 @@ impl<'a> World<'a> {
         match output {
             Output::Io(io) => self.launch(machine, io),
             Output::Compute(job) => self.memory.compute(&job),
+            Output::Compare(job) => {
+                let differences = self.memory.compare(&job)?;
+                self.machines.compared(machine, job.token, differences);
+                Ok(())
+            }
             Output::Reply(reply) => self.reply(machine, reply),
             Output::Send { to, message } => self.machines.send(machine, to, message),
         }

@@ -33,6 +33,8 @@ pub(super) struct Bitmap {
     /// What was loaded differs, or may differ, from what is on the members: nothing may declare the bitmap fresh before
     /// these pages are there.
     unseeded: bool,
+    /// A member has nothing of the bitmap yet: every page has to be written.
+    seed_all: bool,
     /// Bits that could be cleared: set, not needed, held by nobody, since when.
     idle: BTreeMap<Region, Nanos>,
     /// Those being cleared, while the members are flushed.
@@ -55,6 +57,7 @@ impl Bitmap {
             durable: vec![vec![0; BITMAP_PAGE]; loaded.bits.pages() as usize],
             bits: loaded.bits,
             unseeded: needed.next_one(0).is_some(),
+            seed_all: false,
             needed,
             to_write: BTreeSet::new(),
             in_flight: BTreeMap::new(),
@@ -119,6 +122,34 @@ impl Bitmap {
         self.clearing.clear();
     }
 
+    /// A member joined that has nothing of the bitmap: all of it goes to the members with the next superblock round.
+    pub fn reseed(&mut self) {
+        self.unseeded = true;
+        self.seed_all = true;
+    }
+
+    /// The first region from `from` on that a resync has to visit.
+    pub fn next_needed(&self, from: Region) -> Option<Region> {
+        self.needed.next_one(from.0).map(Region)
+    }
+
+    /// The first region from `from` on whose bit is set.
+    pub fn next_set(&self, from: Region) -> Option<Region> {
+        self.bits.next_one(from.0).map(Region)
+    }
+
+    /// The regions for which `covered` says so have been synced, and no member is missing: their bits may go once nobody holds
+    /// them.
+    pub fn release(&mut self, now: Nanos, covered: impl Fn(Region) -> bool, held: impl Fn(Region) -> bool) {
+        let regions: Vec<Region> = self.needed.iter_ones().map(Region).filter(|r| covered(*r)).collect();
+        for region in regions {
+            self.needed.clear(region.0);
+            if !held(region) {
+                self.idle.insert(region, now);
+            }
+        }
+    }
+
     /// When bits may be cleared next, if there are any. Passes are a daemon period apart, so that a steady trickle of
     /// idle regions does not become a steady trickle of flushes.
     pub fn clearing_due(&self) -> Option<Nanos> {
@@ -161,12 +192,16 @@ impl Bitmap {
 
     /// Page writes that bring what was loaded to every member.
     pub fn begin_seed(&mut self) -> Vec<Page> {
+        if self.seed_all {
+            self.to_write.extend(0..self.bits.pages());
+        }
         self.to_write.extend(self.needed.iter_ones().map(BitArray::page_of));
         self.begin_pages()
     }
 
     pub fn end_seed(&mut self) {
         self.unseeded = false;
+        self.seed_all = false;
         self.end_pages();
     }
 

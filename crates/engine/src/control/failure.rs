@@ -188,6 +188,7 @@ impl Control {
             }
         });
         self.failures.on_change(epoch);
+        self.sync.on_members_changed();
         if self.degraded() {
             self.bitmap.iter_mut().for_each(|b| b.keep_all());
         }
@@ -201,6 +202,7 @@ impl Control {
         }
         self.broken = true;
         self.round = None;
+        self.sync.on_members_changed();
         self.change_map(|map| map.broken = true);
         self.events.push_back(Event::Broken);
     }

@@ -25,6 +25,8 @@ pub(super) enum Caller {
     },
     /// Control, before it clears bits.
     Clear,
+    /// Control, before what was synced counts.
+    Sync,
 }
 
 #[derive(Debug, Default)]
@@ -154,6 +156,7 @@ impl Control {
             Caller::Shard(shard, token) => self.out.send(shard, Message::FlushDone { token, result }),
             Caller::Clean { grants } if result.is_ok() => self.data_clean = grants == self.leases.grants(),
             Caller::Clear if result.is_ok() => self.clear_ready = true,
+            Caller::Sync => self.on_sync_flushed(now, result.is_ok()),
             Caller::Clean { .. } => {
                 self.retry_at = now.plus(RETRY);
                 self.clean_failed = true;

@@ -82,6 +82,11 @@ impl Leases {
         self.wants.iter().map(|(_, region)| *region)
     }
 
+    /// Whether somebody holds the region's lease.
+    pub fn is_held(&self, region: Region) -> bool {
+        self.held.contains_key(&region)
+    }
+
     /// Whether nobody holds a lease.
     pub fn none_held(&self) -> bool {
         self.held.is_empty()

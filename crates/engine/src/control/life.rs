@@ -33,6 +33,9 @@ impl Control {
             (Command::Stop, Life::Running | Life::Sealing { .. } | Life::ReadOnly) => self.drain(),
             (Command::SetReadOnly(true), Life::Running) => self.seal(),
             (Command::SetReadOnly(false), Life::Sealing { .. } | Life::ReadOnly) => self.unseal(),
+            (Command::Sync(request), Life::Running) => self.on_sync_command(request),
+            (Command::SetSyncSpeed { min, max }, _) => self.sync.set_speed(min, max),
+            (Command::SetSyncRange { min, max }, _) => (self.sync.min, self.sync.max) = (min, max),
             _ => {}
         }
     }
@@ -120,7 +123,11 @@ impl Control {
 
     /// Whether an array that is closing has nothing left to do.
     pub(super) fn at_rest(&self) -> bool {
-        let quiet = self.round.is_none() && self.flushes.idle() && self.parked.is_empty() && self.out.idle();
+        let quiet = self.sync.is_idle()
+            && self.round.is_none()
+            && self.flushes.idle()
+            && self.parked.is_empty()
+            && self.out.idle();
         if self.broken || self.clean_failed || self.sealed {
             return quiet;
         }

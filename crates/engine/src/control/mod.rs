@@ -1,4 +1,4 @@
-//! Control: the one owner of superblocks, events, bitmap, member map and flush rounds.
+//! Control: the one owner of superblocks, events, bitmap, member map, flush rounds and syncs.
 //!
 //! Inputs only change what Control knows; everything it does, it does at the end of a turn, so that what arrived together
 //! is served together. There is one sequence of metadata writes (see `round`): at most one round is under way, and what
@@ -22,6 +22,7 @@ mod outbox;
 mod round;
 mod status;
 mod superblock;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use raidus_layout::Geometry;
-use raidus_units::Nanos;
+use raidus_units::{Nanos, Sectors};
 
 use crate::config::{ArrayConfig, Tunables};
 use crate::io::{Input, Output};
@@ -43,14 +44,18 @@ use leases::Leases;
 use life::Life;
 use outbox::Outbox;
 use round::Round;
-pub use status::{ArrayState, BitmapStatus, Command, Counters, Event, Status, StopError};
+pub use status::{
+    ArrayState, BitmapStatus, Command, Counters, Event, Status, StopError, SyncEnd, SyncRequest, SyncStatus,
+};
 use superblock::Superblocks;
+use sync::Sync;
 
 /// The machine that owns what an array has only one of. See the module's documentation.
 #[derive(Debug)]
 pub struct Control {
     geometry: Geometry,
     tunables: Tunables,
+    region: Sectors,
     epoch_seconds: u64,
 
     map: Arc<MemberMap>,
@@ -77,6 +82,7 @@ pub struct Control {
     retry_at: Nanos,
 
     leases: Leases,
+    sync: Sync,
     flushes: Flushes,
     /// Flushes that wait until a member's failure is on record.
     parked: Vec<Caller>,
@@ -93,7 +99,8 @@ pub struct Control {
 impl Control {
     /// Control of the array in `config`. Writes nothing until the first lease is asked for or a member fails.
     pub fn new(config: ArrayConfig) -> Control {
-        let ArrayConfig { geometry, map, members, bitmap, region: _, tunables, epoch_seconds } = config;
+        let ArrayConfig { geometry, map, members, bitmap, region, tunables, epoch_seconds } = config;
+        let sync = Sync::new(&tunables, &members);
         let superblocks = Superblocks::new(members, &map, bitmap.is_some());
         let bitmap = bitmap.map(|loaded| Bitmap::new(loaded, map.degraded() > 0));
         let sealed = map.read_only;
@@ -112,6 +119,8 @@ impl Control {
             clean_failed: false,
             retry_at: Nanos(0),
             leases: Leases::default(),
+            sync,
+            region,
             flushes: Flushes::default(),
             parked: Vec::new(),
             life: if sealed { Life::ReadOnly } else { Life::Running },
@@ -141,7 +150,7 @@ impl Control {
             Input::Message { from: Peer::Shard(shard), message } => self.on_message(now, shard, message),
             // What is due is looked at when the turn ends.
             Input::Timeout => {}
-            Input::Request(_) | Input::Message { from: Peer::Control, .. } => {
+            Input::Request(_) | Input::Compared { .. } | Input::Message { from: Peer::Control, .. } => {
                 debug_assert!(false, "an input for shards came to Control");
             }
         }
@@ -163,14 +172,16 @@ impl Control {
         self.settle_flushes(now);
         self.publish_map();
         self.announce_durable();
+        self.announce_arrivals();
         self.settle_parked(now);
         self.settle_wants();
+        let sync_ended = self.pursue_sync(now);
         self.pursue_life(now);
         self.begin_clearing(now);
         self.begin_clean(now);
         self.start_flush();
         let ended = self.start_round(now);
-        ended || self.map_changed || self.flushes.has_finished() || self.closing() && self.at_rest()
+        ended || sync_ended || self.map_changed || self.flushes.has_finished() || self.closing() && self.at_rest()
     }
 
     /// The next thing to do, in order.
@@ -182,7 +193,7 @@ impl Control {
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let clearing = self.may_clear().then(|| self.bitmap.as_ref()?.clearing_due()).flatten();
         let retry = self.wants_clean_flush().then_some(self.retry_at);
-        [clearing, retry].into_iter().flatten().min()
+        [clearing, retry, self.sync_timeout()].into_iter().flatten().min()
     }
 
     /// What happened since the last call, oldest first.
@@ -198,6 +209,7 @@ impl Control {
             degraded: self.map.degraded(),
             events: self.superblocks.events(),
             bitmap: self.bitmap.as_ref().map(Bitmap::status),
+            sync: self.sync_status(),
             counters: Counters { flush_rounds: self.flushes.rounds(), ..self.counters },
         }
     }
@@ -213,6 +225,8 @@ impl Control {
                 self.flushes.request(Caller::Shard(shard, token));
             }
             Message::Drained => self.on_drained(shard),
+            Message::SyncBarred { window } => self.on_sync_barred(shard, window),
+            Message::SyncDone { window, outcome } => self.on_sync_done(now, window, *outcome),
             Message::LeaseGranted(_)
             | Message::LeaseRefused { .. }
             | Message::LeaseRevoke(_)
@@ -220,6 +234,9 @@ impl Control {
             | Message::MapDurable { .. }
             | Message::FailureRefused { .. }
             | Message::FlushDone { .. }
+            | Message::SyncBar { .. }
+            | Message::SyncUnbar { .. }
+            | Message::Sync(_)
             | Message::Drain
             | Message::Stripe(_)
             | Message::StripeDone { .. } => debug_assert!(false, "a message for shards came to Control"),

@@ -181,7 +181,7 @@ impl Control {
     fn write_superblocks(&mut self, round: &mut Round) {
         let Some(content) = round.plan.content else { return };
         self.counters.superblock_rounds += 1;
-        for composed in self.superblocks.compose(&self.map, &content) {
+        for composed in self.superblocks.compose(&self.map, &content, &self.sync.by_bitmap) {
             match composed.block {
                 Some(data) => self.write_meta(round, composed.member, composed.sector, data),
                 None => round.failed.push(composed.member),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use raidus_units::{MemberId, Sectors};
+use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use crate::map::MemberMap;
+use crate::sync::{Mismatch, SyncAction};
 
 /// What the operator asks of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,35 @@ pub enum Command {
     Stop,
     /// Refuse writes and mark the array clean (`true`), or accept them again.
     SetReadOnly(bool),
+    /// What is written to md's `sync_action`.
+    Sync(SyncRequest),
+    /// md's `sync_speed_min` and `sync_speed_max`, in KiB per second and member; `None` leaves one as it is.
+    SetSyncSpeed {
+        /// At least, though clients are busy.
+        min: Option<u64>,
+        /// At most.
+        max: Option<u64>,
+    },
+    /// md's `sync_min` and `sync_max`: where a check or repair begins and ends.
+    SetSyncRange {
+        /// First sector.
+        min: Sector,
+        /// End; `None` for the end of the members.
+        max: Option<Sector>,
+    },
+}
+
+/// What is written to md's `sync_action`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncRequest {
+    /// Look for disagreement.
+    Check,
+    /// Look for disagreement and end it.
+    Repair,
+    /// Interrupt what runs; what the members need begins again by itself.
+    Idle,
+    /// Interrupt what runs, and begin nothing.
+    Freeze,
 }
 
 /// Something happened that people or monitors want to know.
@@ -27,6 +57,37 @@ pub enum Event {
     Broken,
     /// `array_state` changed.
     StateChanged(ArrayState),
+    /// This member holds its slot's data now.
+    MemberInSync {
+        /// The member.
+        member: MemberId,
+    },
+    /// This member has been replaced and is not used any more.
+    MemberReplaced {
+        /// The member.
+        member: MemberId,
+    },
+    /// A block that could not be read was found elsewhere and written anew.
+    ReadErrorCorrected {
+        /// The member.
+        member: MemberId,
+        /// Device sector.
+        start: Sector,
+        /// Length.
+        len: Sectors,
+    },
+    /// A sync began.
+    SyncStarted {
+        /// Which.
+        action: SyncAction,
+    },
+    /// A sync ended.
+    SyncEnded {
+        /// Which.
+        action: SyncAction,
+        /// It came to its end; otherwise it goes on later from its checkpoint.
+        complete: bool,
+    },
     /// Answer to [`Command::Stop`]. Nothing is sent or written after it.
     Stopped {
         /// Whether members and superblocks are in order.
@@ -94,8 +155,56 @@ pub struct Status {
     pub events: u64,
     /// The write-intent bitmap.
     pub bitmap: Option<BitmapStatus>,
+    /// Resync, recovery, check and repair.
+    pub sync: SyncStatus,
     /// Work done since the start.
     pub counters: Counters,
+}
+
+/// What is being synced at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncStatus {
+    /// What runs.
+    pub action: Option<SyncAction>,
+    /// Nothing begins until told to.
+    pub frozen: bool,
+    /// How far it is without a gap, and how far it goes: component sectors, for the resync of raid10 array sectors.
+    pub done: Sectors,
+    /// See `done`.
+    pub total: Sectors,
+    /// md's `sync_speed`, in KiB per second and member.
+    pub kib_per_second: u64,
+    /// md's `mismatch_cnt`: of the action that runs, or else the last one. Counted in pages of 8 sectors.
+    pub mismatch_sectors: u64,
+    /// The last action that ended.
+    pub last: Option<SyncEnd>,
+    /// md's `sync_speed_min`.
+    pub speed_min: u64,
+    /// md's `sync_speed_max`.
+    pub speed_max: u64,
+}
+
+/// What came of a sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncEnd {
+    /// Which it was.
+    pub action: SyncAction,
+    /// It came to its end.
+    pub complete: bool,
+    /// Where it began.
+    pub start: Sector,
+    /// How far it got.
+    pub end: Sector,
+    /// How long it took.
+    pub took: Nanos,
+    /// Sectors of the pages in which anything disagreed.
+    pub mismatch_sectors: u64,
+    /// Where, exactly; the first few thousand.
+    pub mismatches: Vec<Mismatch>,
+    /// Sectors that could not be read and were written anew.
+    pub healed_sectors: u64,
+    /// What could not be done because what it needs cannot be read; the first few thousand ranges.
+    pub unreadable: Vec<(Sector, Sectors)>,
 }
 
 /// The bitmap at this moment.

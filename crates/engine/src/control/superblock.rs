@@ -3,11 +3,13 @@
 //! A round of superblock writes describes the array as it is at that moment to every member that is written. Members
 //! that failed are never written again: their last superblock is evidence of when they left.
 
+use std::collections::BTreeSet;
+
 use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Timestamp, v1};
 use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::config::MemberSetup;
-use crate::map::{MemberMap, MemberState};
+use crate::map::{Member, MemberMap, MemberState};
 
 #[derive(Debug)]
 pub(super) struct Superblocks {
@@ -71,6 +73,12 @@ impl Superblocks {
         self.events
     }
 
+    /// Whether a spare has room for a component of `size`.
+    pub fn can_take_slot(&self, member: MemberId, size: Sectors) -> bool {
+        let facts = self.members.get(member.index()).map(|setup| setup.superblock.member());
+        facts.is_some_and(|facts| facts.role != Role::Journal && facts.data_size >= size)
+    }
+
     /// Device sector of a member's bitmap area and how much room there is.
     pub fn bitmap_area(&self, member: MemberId) -> Option<(Sector, Sectors)> {
         let offset = self.base.bitmap?;
@@ -115,7 +123,7 @@ impl Superblocks {
     }
 
     /// The superblocks of a round. Spares are left out of mere toggles.
-    pub fn compose(&mut self, map: &MemberMap, content: &Content) -> Vec<Composed> {
+    pub fn compose(&mut self, map: &MemberMap, content: &Content, by_bitmap: &BTreeSet<MemberId>) -> Vec<Composed> {
         let array = self.array(map, content);
         let mut round = Vec::new();
         for (id, member) in map.members.iter().enumerate() {
@@ -125,10 +133,12 @@ impl Superblocks {
                 MemberState::Faulty => false,
             };
             let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
-            let update = of_member(&setup.superblock.member_update(), member.state);
+            let id = MemberId(id as u16);
+            let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
+            let update = of_member(&setup.superblock.member_update(), member.state, by_bitmap.contains(&id), replaces);
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
             // Member ids are u16 by construction of the map.
-            round.push(Composed { member: MemberId(id as u16), sector: setup.super_sector, block });
+            round.push(Composed { member: id, sector: setup.super_sector, block });
         }
         round
     }
@@ -145,7 +155,10 @@ impl Superblocks {
     /// The device table: what each known device is. Numbers of unknown devices are free again.
     fn devices(&self, map: &MemberMap) -> Vec<Option<DeviceState>> {
         let mut devices = Vec::new();
-        for (setup, member) in self.members.iter().zip(&map.members) {
+        // 0.90 gives numbers anew as slots are taken, and a failed device keeps its old one in its superblock: it is overruled.
+        let mut known: Vec<(&MemberSetup, &Member)> = self.members.iter().zip(&map.members).collect();
+        known.sort_by_key(|(_, member)| member.state != MemberState::Faulty);
+        for (setup, member) in known {
             let facts = setup.superblock.member();
             if facts.dev_number >= v1::MAX_DEV {
                 continue;
@@ -174,19 +187,12 @@ impl Superblocks {
     }
 }
 
-fn of_member(found: &MemberUpdate, state: MemberState) -> MemberUpdate {
-    let mut update = *found;
-    match state {
-        MemberState::Rebuilding { valid_to, .. } => {
-            let by_bitmap = found.recovery.is_some_and(|r| r.by_bitmap);
-            update.recovery = Some(Recovery { offset: valid_to, by_bitmap });
-        }
-        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty => {
-            update.recovery = None;
-            update.replacement = false;
-        }
-    }
-    update
+fn of_member(found: &MemberUpdate, state: MemberState, by_bitmap: bool, replaces: bool) -> MemberUpdate {
+    let recovery = match state {
+        MemberState::Rebuilding { valid_to, .. } => Some(Recovery { offset: valid_to, by_bitmap }),
+        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty => None,
+    };
+    MemberUpdate { recovery, replacement: replaces, ..*found }
 }
 
 /// An array without members has nothing to say; nobody will be written to.

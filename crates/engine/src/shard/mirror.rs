@@ -5,7 +5,7 @@ use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use super::pieces::{Fallback, Piece, RETRY};
 use super::record::Verdict;
-use super::{OpRef, Shard, TokenKind, WriteKind, token};
+use super::{OpRef, Shard, TokenKind, Turn, WriteKind, token};
 use crate::io::{MemAddr, MemberError, Request, RequestError};
 use crate::msg::Region;
 
@@ -46,8 +46,9 @@ impl Shard {
                 failed: Vec::new(),
                 epoch: 0,
             });
-            if self.locks.acquire(array.0, array.0 + len.0, OpRef::Mirror(op)) {
-                self.pass_lock_gate(now, OpRef::Mirror(op));
+            let turn = Turn::Op(OpRef::Mirror(op));
+            if self.locks.acquire(array.0, array.0 + len.0, turn) {
+                self.pass_lock_gate(now, turn);
             }
         }
     }

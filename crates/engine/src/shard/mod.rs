@@ -18,6 +18,7 @@ mod ranges;
 mod record;
 mod stripe;
 mod stripe_io;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ use pieces::Piece;
 use ranges::RangeLocks;
 use record::Record;
 use stripe::StripeOp;
+use sync::Syncs;
 
 /// One of the machines that carry requests. See the module's documentation.
 #[derive(Debug)]
@@ -62,17 +64,19 @@ pub struct Shard {
     /// Requests that arrived while `requests_max` were under way.
     queued: VecDeque<Request>,
 
-    locks: RangeLocks<OpRef>,
+    syncs: Syncs,
+
+    locks: RangeLocks<Turn>,
     leases: LeaseTable,
     lease_waiters: VecDeque<OpRef>,
     arena: Arena,
-    scratch_waiters: VecDeque<usize>,
+    scratch_waiters: VecDeque<Needy>,
     record_waiters: Vec<OpRef>,
     /// Reads under way per member, for balancing mirrors.
     reads_out: Vec<u32>,
 
-    /// Writes whose range lock was just granted.
-    ready: VecDeque<OpRef>,
+    /// Whose range lock was just granted.
+    ready: VecDeque<Turn>,
     /// A lease went back: those who wait for leases must ask again.
     leases_moved: bool,
     /// Scratch came back: those who wait for it may have their turn.
@@ -106,12 +110,29 @@ enum OpRef {
     Stripe(usize),
 }
 
+/// Who may hold a range lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Op(OpRef),
+    Sync(usize),
+    /// A range that Control keeps for a sync window.
+    Bar(u64),
+}
+
+/// Who may wait for scratch memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needy {
+    Stripe(usize),
+    Sync(usize),
+}
+
 /// What kind of operation a member I/O belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenKind {
     Piece = 0,
     Mirror = 1,
     Stripe = 2,
+    Sync = 3,
 }
 
 fn token(kind: TokenKind, op: usize, part: u16) -> IoToken {
@@ -122,7 +143,8 @@ fn untoken(token: IoToken) -> (TokenKind, usize, u16) {
     let kind = match token.0 >> 56 {
         0 => TokenKind::Piece,
         1 => TokenKind::Mirror,
-        _ => TokenKind::Stripe,
+        2 => TokenKind::Stripe,
+        _ => TokenKind::Sync,
     };
     (kind, (token.0 >> 16 & 0xff_ffff_ffff) as usize, token.0 as u16)
 }
@@ -161,6 +183,7 @@ impl Shard {
             pieces: Slab::new(),
             mirrors: Slab::new(),
             stripes: Slab::new(),
+            syncs: Syncs::default(),
             queued: VecDeque::new(),
             locks: RangeLocks::new(),
             leases: LeaseTable::new(leased.0.div_ceil(region.0.max(1))),
@@ -185,6 +208,7 @@ impl Shard {
         match input {
             Input::Request(request) => self.on_request(now, request),
             Input::MemberDone { token, result } => self.on_member_done(now, token, result),
+            Input::Compared { token, differences } => self.on_compared(now, token, differences),
             Input::Message { from, message } => self.on_message(now, from, message),
             Input::Timeout => self.leases.on_timeout(now, self.tunables.safe_mode_delay),
         }
@@ -194,8 +218,8 @@ impl Shard {
     /// Moves on whatever the last step set free. A loop, not a recursion: one end may set free any number of others.
     fn run_ready(&mut self, now: Nanos) {
         loop {
-            if let Some(op) = self.ready.pop_front() {
-                self.pass_lock_gate(now, op);
+            if let Some(turn) = self.ready.pop_front() {
+                self.pass_lock_gate(now, turn);
             } else if std::mem::take(&mut self.scratch_freed) {
                 self.start_scratch_waiters(now);
             } else if std::mem::take(&mut self.leases_moved) {
@@ -224,7 +248,8 @@ impl Shard {
         if !wants.is_empty() {
             self.tell_control(Message::LeaseWant(wants));
         }
-        if self.draining && !self.drained && self.requests.is_empty() && !self.leases.holds_any() {
+        let idle = self.requests.is_empty() && self.syncs.is_idle() && !self.leases.holds_any();
+        if self.draining && !self.drained && idle {
             self.drained = true;
             self.tell_control(Message::Drained);
         }
@@ -327,6 +352,7 @@ impl Shard {
             TokenKind::Piece => self.on_piece_io(now, op, result),
             TokenKind::Mirror => self.on_mirror_io(now, op, MemberId(part), result),
             TokenKind::Stripe => self.on_stripe_io(now, op, part, result),
+            TokenKind::Sync => self.on_sync_io(now, op, part, result),
         }
     }
 
@@ -346,6 +372,9 @@ impl Shard {
             Message::MapDurable { epoch } => self.on_map_durable(now, epoch),
             Message::FailureRefused { member, epoch } => self.on_failure_refused(now, member, epoch),
             Message::FlushDone { token, result } => self.piece_done(token as usize, result),
+            Message::SyncBar { window, ranges } => self.on_sync_bar(window, &ranges),
+            Message::SyncUnbar { window } => self.on_sync_unbar(window),
+            Message::Sync(job) => self.on_sync_job(now, job),
             Message::Drain => self.draining = true,
             Message::Stripe(job) => self.on_stripe_job(now, from, job),
             Message::StripeDone { job, result } => self.piece_done(job as usize, result),
@@ -354,7 +383,9 @@ impl Shard {
             | Message::MemberFailed { .. }
             | Message::MapApplied { .. }
             | Message::Flush { .. }
-            | Message::Drained => debug_assert!(false, "a message for Control came to a shard"),
+            | Message::Drained
+            | Message::SyncBarred { .. }
+            | Message::SyncDone { .. } => debug_assert!(false, "a message for Control came to a shard"),
         }
     }
 
@@ -387,10 +418,35 @@ impl Shard {
     }
 
     /// The range lock is held: go on to the lease.
-    fn pass_lock_gate(&mut self, now: Nanos, op: OpRef) {
-        match op {
-            OpRef::Stripe(i) if self.stripes[i].is_read() => self.wait_for_scratch(now, i),
-            _ => self.pass_lease_gate(now, op),
+    fn pass_lock_gate(&mut self, now: Nanos, turn: Turn) {
+        match turn {
+            Turn::Op(OpRef::Stripe(i)) if self.stripes[i].is_read() => self.wait_for_scratch(now, Needy::Stripe(i)),
+            Turn::Op(op) => self.pass_lease_gate(now, op),
+            Turn::Sync(i) => self.wait_for_scratch(now, Needy::Sync(i)),
+            Turn::Bar(window) => self.on_barred(window),
+        }
+    }
+
+    /// All gates before are passed: start as soon as there is scratch memory.
+    fn wait_for_scratch(&mut self, now: Nanos, needy: Needy) {
+        if !self.scratch_waiters.is_empty() || !self.start_needy(now, needy) {
+            self.scratch_waiters.push_back(needy);
+        }
+    }
+
+    fn start_needy(&mut self, now: Nanos, needy: Needy) -> bool {
+        match needy {
+            Needy::Stripe(i) => self.start_io(now, i),
+            Needy::Sync(i) => self.start_sync_io(now, i),
+        }
+    }
+
+    fn start_scratch_waiters(&mut self, now: Nanos) {
+        while let Some(needy) = self.scratch_waiters.pop_front() {
+            if !self.start_needy(now, needy) {
+                self.scratch_waiters.push_front(needy);
+                return;
+            }
         }
     }
 
@@ -402,7 +458,7 @@ impl Shard {
         }
         match op {
             OpRef::Mirror(i) => self.write_mirrors(now, i),
-            OpRef::Stripe(i) => self.wait_for_scratch(now, i),
+            OpRef::Stripe(i) => self.wait_for_scratch(now, Needy::Stripe(i)),
         }
     }
 
@@ -452,7 +508,9 @@ impl ShardSetup {
 
     fn scratch_min(&self) -> u64 {
         let blocks = match &self.geometry {
-            Geometry::Parity(p) => u64::from(p.data_disks()) + u64::from(p.parities()),
+            // A check holds the whole stripe and the parities as they should be.
+            Geometry::Parity(p) => u64::from(p.data_disks()) + 2 * u64::from(p.parities()),
+            Geometry::Mirror(m) => m.copies() as u64,
             _ => 1,
         };
         blocks * segment_max(&self.geometry, &self.tunables).round_up(arena::PAGE).bytes()

@@ -11,9 +11,9 @@ use raidus_units::{MemberId, Nanos, Sector, Sectors};
 use super::arena::Run;
 use super::pieces::RETRY;
 use super::record::Verdict;
-use super::{OpRef, Origin, Parent, Shard, WriteKind, segment_max};
+use super::{OpRef, Origin, Parent, Shard, Turn, WriteKind, segment_max};
 use crate::io::{MemAddr, Output, Request, RequestError};
-use crate::msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind};
+use crate::msg::{Message, Peer, Region, StripeJob, StripeKind, zone_owner};
 use crate::plan::{DataSet, Recovery, WritePlan};
 
 /// Sectors `lo..hi` of the data chunks `first .. first + disks` of stripe `row`.
@@ -125,21 +125,14 @@ impl Shard {
     }
 
     fn dispatch(&mut self, now: Nanos, parent: usize, kind: StripeKind, band: Band, buf: MemAddr) {
-        let owner = self.owner(band.row);
+        let chunk = self.geometry.chunk();
+        let owner = zone_owner(Sector(band.row * chunk.0), chunk, self.tunables.shards);
         if owner == self.id {
             return self.start_stripe(now, parent, kind, band, buf);
         }
         let Band { row, lo, hi, first, disks } = band;
         let job = StripeJob { job: parent as u64, kind, row, lo, hi, first, disks, buf };
         self.out.push_back(Output::Send { to: Peer::Shard(owner), message: Message::Stripe(job) });
-    }
-
-    /// The shard that does all stripe operations of the zone this stripe is in. A zone is a run of whole stripes of at least 1 MiB per
-    /// member, so that a stream spreads over the cores and neighbours stay together.
-    fn owner(&self, row: u64) -> ShardId {
-        const ZONE: Sectors = Sectors(2048);
-        let rows = (ZONE.0 / self.geometry.chunk().0.max(1)).max(1);
-        ShardId((row / rows % u64::from(self.tunables.shards)) as u16)
     }
 
     pub(super) fn on_stripe_job(&mut self, now: Nanos, from: Peer, job: StripeJob) {
@@ -170,15 +163,9 @@ impl Shard {
             unwritten: 0,
             epoch: 0,
         });
-        if self.locks.acquire(start.0, start.0 + band.len().0, OpRef::Stripe(id)) {
-            self.pass_lock_gate(now, OpRef::Stripe(id));
-        }
-    }
-
-    /// Lock and lease are held: start as soon as there is scratch memory.
-    pub(super) fn wait_for_scratch(&mut self, now: Nanos, id: usize) {
-        if !self.scratch_waiters.is_empty() || !self.start_io(now, id) {
-            self.scratch_waiters.push_back(id);
+        let turn = Turn::Op(OpRef::Stripe(id));
+        if self.locks.acquire(start.0, start.0 + band.len().0, turn) {
+            self.pass_lock_gate(now, turn);
         }
     }
 
@@ -186,15 +173,6 @@ impl Shard {
         if let Some(run) = self.stripes[id].run.take() {
             self.arena.give_back(run);
             self.scratch_freed = true;
-        }
-    }
-
-    pub(super) fn start_scratch_waiters(&mut self, now: Nanos) {
-        while let Some(id) = self.scratch_waiters.pop_front() {
-            if !self.start_io(now, id) {
-                self.scratch_waiters.push_front(id);
-                return;
-            }
         }
     }
 

@@ -8,7 +8,7 @@ use raidus_units::{MemberId, Nanos, Sectors, Slot};
 
 use super::arena::PAGE;
 use super::stripe::{Job, Phase, StripeOp};
-use super::{Shard, TokenKind, WriteKind, token};
+use super::{Needy, Shard, TokenKind, WriteKind, token};
 use crate::io::{Compute, MemAddr, MemberError, MemberOp, Output, RequestError};
 use crate::map::MemberMap;
 use crate::msg::StripeKind;
@@ -128,7 +128,7 @@ impl Shard {
             // Plan again without what could not be read. The scratch goes back first: nobody waits holding some.
             self.stripes[id].phase = Phase::Gate;
             self.give_scratch_back(id);
-            return self.wait_for_scratch(now, id);
+            return self.wait_for_scratch(now, Needy::Stripe(id));
         }
         match job {
             Job::Recover(recovery) => {
@@ -149,36 +149,11 @@ impl Shard {
         let Geometry::Parity(geometry) = &self.geometry else { return };
         let op = &self.stripes[id];
         let row = geometry.row(op.band.row);
-        let (lost, rows): (Vec<u16>, Vec<recovery::Row>) = match how {
-            Recovery::Nothing => return,
-            Recovery::OneWithP(x) => (vec![x], vec![recovery::recover_one_with_p()]),
-            Recovery::OneWithQ(x) => (vec![x], vec![recovery::recover_one_with_q(row.coefficient(x))]),
-            Recovery::Two(x, y) => {
-                let Some((a, b)) = recovery::recover_two(row.coefficient(x), row.coefficient(y)) else { return };
-                (vec![x, y], vec![a, b])
-            }
-        };
-        let alive: Vec<u16> = (0..geometry.data_disks()).filter(|i| !lost.contains(i)).collect();
-        let exponents: Vec<u8> = alive.iter().map(|i| row.coefficient(*i)).collect();
-        let (with_p, with_q) = match how {
-            Recovery::OneWithP(_) => (true, false),
-            Recovery::OneWithQ(_) => (false, true),
-            _ => (true, true),
-        };
-        let mut srcs: Vec<MemAddr> = alive.iter().map(|i| self.block_memory(id, job, Block::Data(*i))).collect();
-        srcs.extend(with_p.then(|| self.block_memory(id, job, Block::P)));
-        srcs.extend(with_q.then(|| self.block_memory(id, job, Block::Q)));
-        let outs = lost.iter().zip(&rows).filter(|(i, _)| only.is_none_or(|o| o == **i)).map(|(i, r)| {
-            let dst = if only.is_some() { op.buf } else { self.block_memory(id, job, Block::Data(*i)) };
-            (dst, r.coefficients(&exponents, with_p, with_q))
-        });
-        let outs: Vec<_> = outs.collect();
+        let block = |i: u16| if only == Some(i) { op.buf } else { self.block_memory(id, job, Block::Data(i)) };
+        let parity = |q: bool| self.block_memory(id, job, if q { Block::Q } else { Block::P });
         let len = op.band.len();
-        let compute = match (how, outs.first()) {
-            (Recovery::OneWithP(_), Some((dst, _))) => Compute::Xor { dst: *dst, srcs, len },
-            _ => Compute::Combine { outs, srcs, len },
-        };
-        self.out.push_back(Output::Compute(compute));
+        let compute = recover_data(&row, geometry.data_disks(), how, &block, &parity, only, len);
+        self.out.extend(compute.map(Output::Compute));
     }
 
     fn compute_parity(&mut self, id: usize, job: Job, plan: WritePlan) {
@@ -285,6 +260,40 @@ impl Shard {
         };
         self.arena.addr(run, u32::from(index) * pages_per_block(op))
     }
+}
+
+/// The arithmetic that recovers the lost data blocks of a row from all others: only `only` of them if it says so. `data` gives
+/// the memory of data blocks, `parity` that of Q if asked with `true`, else that of P.
+pub(super) fn recover_data(
+    row: &Row,
+    data_disks: u16,
+    how: Recovery,
+    data: &dyn Fn(u16) -> MemAddr,
+    parity: &dyn Fn(bool) -> MemAddr,
+    only: Option<u16>,
+    len: Sectors,
+) -> Option<Compute> {
+    let (lost, rows, with_p, with_q): (Vec<u16>, Vec<recovery::Row>, bool, bool) = match how {
+        Recovery::Nothing => return None,
+        Recovery::OneWithP(x) => (vec![x], vec![recovery::recover_one_with_p()], true, false),
+        Recovery::OneWithQ(x) => (vec![x], vec![recovery::recover_one_with_q(row.coefficient(x))], false, true),
+        Recovery::Two(x, y) => {
+            let (a, b) = recovery::recover_two(row.coefficient(x), row.coefficient(y))?;
+            (vec![x, y], vec![a, b], true, true)
+        }
+    };
+    let alive: Vec<u16> = (0..data_disks).filter(|i| !lost.contains(i)).collect();
+    let exponents: Vec<u8> = alive.iter().map(|i| row.coefficient(*i)).collect();
+    let mut srcs: Vec<MemAddr> = alive.into_iter().map(data).collect();
+    srcs.extend(with_p.then(|| parity(false)));
+    srcs.extend(with_q.then(|| parity(true)));
+    let wanted = lost.iter().zip(&rows).filter(|(i, _)| only.is_none_or(|o| o == **i));
+    let outs: Vec<(MemAddr, Vec<u8>)> =
+        wanted.map(|(i, r)| (data(*i), r.coefficients(&exponents, with_p, with_q))).collect();
+    Some(match (how, outs.first()) {
+        (Recovery::OneWithP(_), Some((dst, _))) => Compute::Xor { dst: *dst, srcs, len },
+        _ => Compute::Combine { outs, srcs, len },
+    })
 }
 
 /// What a stripe looks like to this operation.

@@ -214,6 +214,7 @@ impl Rig {
             match out {
                 Output::Io(io) => self.ios.push((shard, io)),
                 Output::Compute(job) => self.memory.run(job),
+                Output::Compare(job) => panic!("nothing is synced here: {job:?}"),
                 Output::Reply(reply) => {
                     assert!(self.replies.insert(reply.id.0, reply.result).is_none(), "two replies to {:?}", reply.id);
                 }

@@ -103,7 +103,7 @@ impl Rig {
                 .collect(),
             bitmap: setup.bitmap.map(|bits| bitmap(&setup, bits)),
             region: CHUNK,
-            tunables: Tunables { shards: setup.shards, ..Tunables::default() },
+            tunables: Tunables { shards: setup.shards, sync_frozen: true, ..Tunables::default() },
             epoch_seconds: 1_700_000_000,
         };
         Rig {
