@@ -58,6 +58,8 @@ pub enum MemberState {
     Spare,
     /// Failed.
     Faulty,
+    /// Was taken out of the array. Its number is not used again.
+    Removed,
 }
 
 impl MemberMap {
@@ -65,6 +67,14 @@ impl MemberMap {
     pub fn member_at(&self, slot: Slot) -> Option<(MemberId, &Member)> {
         let id = self.slots.get(slot.index())?.member?;
         Some((id, self.members.get(id.index())?))
+    }
+
+    /// A member's slot, if it has one.
+    pub fn slot_of(&self, member: MemberId) -> Option<Slot> {
+        match self.members.get(member.index())?.state {
+            MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Some(slot),
+            MemberState::Spare | MemberState::Faulty | MemberState::Removed => None,
+        }
     }
 
     /// Slots without an in-sync member.
@@ -78,13 +88,20 @@ impl MemberMap {
     }
 }
 
+impl MemberState {
+    /// Failed or removed.
+    pub const fn is_out(self) -> bool {
+        matches!(self, MemberState::Faulty | MemberState::Removed)
+    }
+}
+
 impl Member {
     /// Whether the component range may be read: below the rebuild position and free of known bad blocks.
     pub fn readable(&self, component: Sector, len: Sectors) -> bool {
         let valid = match self.state {
             MemberState::InSync(_) => true,
             MemberState::Rebuilding { valid_to, .. } => component + len <= valid_to,
-            MemberState::Spare | MemberState::Faulty => false,
+            MemberState::Spare | MemberState::Faulty | MemberState::Removed => false,
         };
         valid && (self.bad_blocks.is_empty() || !self.overlaps_bad(self.data_offset + component.from_start(), len))
     }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use raidus_engine::control::{Command, Event, Status, StopError};
+use raidus_engine::control::{Addition, Command, CommandError, Event, Status, StopError};
 use raidus_engine::{ArrayConfig, Control, Scratch, Shard, ShardId};
-use raidus_units::Sectors;
+use raidus_units::{MemberId, Sectors};
 
 use crate::client::{ArrayRequest, Client, Completion, Permits, Submitter};
 use crate::counters::{Published, Tally};
@@ -106,6 +106,27 @@ pub struct ArrayHandle {
     block: u32,
     services: AtomicU64,
     ended: AtomicBool,
+    /// By member id; `None` once removed.
+    devices: Mutex<Vec<Option<Arc<MemberDevice>>>>,
+}
+
+/// Why a device did not join an array.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// The engine refused it.
+    #[error(transparent)]
+    Refused(#[from] CommandError),
+    /// The device's blocks are larger than the array promises.
+    #[error("its logical blocks are {device} bytes long, those of the array {array}")]
+    Block {
+        /// Of the device.
+        device: u32,
+        /// Of the array.
+        array: u32,
+    },
+    /// No room.
+    #[error("too many devices have joined since the array was started; stop and assemble it, then try again")]
+    TooMany,
 }
 
 /// Memory of an array; outlives its reactors.
@@ -126,9 +147,10 @@ pub fn start(
         return Err(StartError::MemberCount { wanted, given });
     }
     check_distinct(&members)?;
+    let members: Vec<Arc<MemberDevice>> = members.into_iter().map(Arc::new).collect();
     config.tunables.shards = config.tunables.shards.max(1);
     config.epoch_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let block = members.iter().map(MemberDevice::block).max().unwrap_or(512).max(512);
+    let block = members.iter().map(|m| m.block()).max().unwrap_or(512).max(512);
     let memory = Arc::new(Memory::new(&config, &options).map_err(|source| StartError::Memory { source })?);
     let shared = Arc::new(shared(config.tunables.shards).map_err(|source| StartError::Memory { source })?);
     let options = RunOptions { clients_max: options.clients_max.clamp(1, MAIL_MAX / 2), ..options };
@@ -145,8 +167,9 @@ pub fn start(
         block,
         services: AtomicU64::new(0),
         ended: AtomicBool::new(false),
+        devices: Mutex::new(members.iter().cloned().map(Some).collect()),
     };
-    handle.spawn(config, members.into(), &memory)?;
+    handle.spawn(config, &members, &memory)?;
     Ok(handle)
 }
 
@@ -158,7 +181,12 @@ fn shared(reactors: u16) -> io::Result<Shared> {
 
 impl ArrayHandle {
     /// Starts the reactors; if one cannot be set up, none runs.
-    fn spawn(&self, config: ArrayConfig, members: Arc<[MemberDevice]>, memory: &Arc<Memory>) -> Result<(), StartError> {
+    fn spawn(
+        &self,
+        config: ArrayConfig,
+        members: &[Arc<MemberDevice>],
+        memory: &Arc<Memory>,
+    ) -> Result<(), StartError> {
         let cores = self.cores(config.tunables.shards);
         let mut outcomes = Vec::new();
         let mut starts = Vec::new();
@@ -168,7 +196,7 @@ impl ArrayHandle {
             let plan = Plan {
                 id: ShardId(n),
                 config: config.clone(),
-                members: Arc::clone(&members),
+                members: members.to_vec(),
                 memory: Arc::clone(memory),
                 shared: Arc::clone(&self.shared),
                 core: cores.as_ref().map(|c| c[usize::from(n)]),
@@ -252,9 +280,63 @@ impl ArrayHandle {
         }
     }
 
-    /// Asks something of Control. Answers come as [events](Self::events). To stop, use [`stop`](Self::stop).
-    pub fn command(&self, command: Command) {
-        let _ = self.submitter.mailboxes[0].post(Mail::Command(command));
+    /// Asks something of Control. What follows from it comes as [events](Self::events). To stop, use [`stop`](Self::stop); to
+    /// add a device, [`add`](Self::add).
+    ///
+    /// # Errors
+    /// [`CommandError`]: it cannot be done, and nothing has changed.
+    pub fn command(&self, command: Command) -> Result<(), CommandError> {
+        let removed = match &command {
+            Command::Remove(member) => Some(*member),
+            _ => None,
+        };
+        self.ask(command)?;
+        if let Some(member) = removed {
+            self.post_all(|| Mail::Retire(member));
+            if let Some(device) = self.devices.lock().unwrap_or_else(PoisonError::into_inner).get_mut(member.index()) {
+                *device = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&self, command: Command) -> Result<(), CommandError> {
+        let (to, answer) = channel();
+        let posted = self.submitter.mailboxes[0].post(Mail::Command(Box::new(command), to));
+        // An array that has ended is as one that is stopping.
+        posted.ok().and_then(|()| answer.recv().ok()).unwrap_or(Err(CommandError::Stopping))
+    }
+
+    /// A device joins the array: as a spare, or as the former member it is. Gives its member id.
+    ///
+    /// # Errors
+    /// [`AddError`]: the device stays out, and nothing was written to it.
+    pub fn add(&self, device: MemberDevice, addition: Addition) -> Result<MemberId, AddError> {
+        if device.block() > self.block {
+            return Err(AddError::Block { device: device.block(), array: self.block });
+        }
+        // Held to the end: reactors and Control must count members alike.
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = Arc::new(device);
+        let (to, answers) = channel();
+        self.post_all(|| Mail::Join(Arc::clone(&device), to.clone()));
+        drop(to);
+        let joined: Vec<bool> = answers.iter().collect();
+        let whole = joined.len() == self.threads() && joined.iter().all(|ok| *ok);
+        let result = if whole {
+            self.ask(Command::Add(Box::new(addition))).map_err(AddError::from)
+        } else {
+            Err(AddError::TooMany)
+        };
+        if let Err(error) = result {
+            // Some may have had no room. Arrays with so many members are beyond repair by adding more.
+            if whole {
+                self.post_all(|| Mail::Unjoin);
+            }
+            return Err(error);
+        }
+        devices.push(Some(device));
+        Ok(MemberId((devices.len() - 1) as u16))
     }
 
     /// The array at this moment; `None` once it has ended.
@@ -323,6 +405,8 @@ impl ArrayHandle {
             // A panic was reported by the thread itself and shows in the outcome of `stop`.
             let _ = thread.join();
         }
+        // With the reactors' the last: closes the devices, and so gives back their locks.
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -354,7 +438,7 @@ impl Memory {
 struct Plan {
     id: ShardId,
     config: ArrayConfig,
-    members: Arc<[MemberDevice]>,
+    members: Vec<Arc<MemberDevice>>,
     memory: Arc<Memory>,
     shared: Arc<Shared>,
     core: Option<usize>,
@@ -393,7 +477,7 @@ impl Plan {
         let shard = Shard::new(id, &config, scratch);
         let control = (n == 0).then(|| Control::new(config));
         let zeroes = (memory.zeroes.addr().0, memory.zeroes.len() as u64);
-        let ios = MemberIos::new(members, zeroes, CLASS_MEMBER).map_err(|source| StartError::Memory { source })?;
+        let ios = MemberIos::new(&members, zeroes, CLASS_MEMBER).map_err(|source| StartError::Memory { source })?;
         let streams = Streams::new(memory.pools[n].clone(), connection_bytes, CLASS_STREAM);
         let mut ring = Ring::new()?;
         ring.register_files(&ios.fixed_files());

@@ -14,7 +14,7 @@ mod reactor;
 mod ring;
 pub mod stream;
 
-pub use array::{ArrayHandle, RunOptions, StartError, StopFailed, start};
+pub use array::{AddError, ArrayHandle, RunOptions, StartError, StopFailed, start};
 pub use client::{ArrayRequest, Client, Completion};
 pub use counters::Tally;
 pub use open::{

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::Sender;
 
 use crossbeam_queue::ArrayQueue;
-use raidus_engine::control::{Command, Event, Status, StopError};
+use raidus_engine::control::{Command, CommandError, Event, Status, StopError};
 use raidus_engine::{Message, Peer};
+use raidus_units::MemberId;
 
 use crate::client::ClientRequest;
+use crate::members::MemberDevice;
 use crate::stream::{PeerAddress, ServiceId, SharedService};
 
 /// A message between state machines on different reactors.
@@ -36,8 +38,14 @@ pub(crate) enum Mail {
     CloseStreams(Sender<()>),
     /// Break all connections.
     SeverStreams,
-    /// For Control.
-    Command(Command),
+    /// For Control; the answer goes there.
+    Command(Box<Command>, Sender<Result<(), CommandError>>),
+    /// A device joins the array; the answer is whether there is room.
+    Join(Arc<MemberDevice>, Sender<bool>),
+    /// The device that joined last is not wanted.
+    Unjoin,
+    /// A member was removed.
+    Retire(MemberId),
     /// Of Control.
     Status(Sender<Status>),
     /// Every event of Control from now on.

@@ -31,13 +31,20 @@ pub(crate) struct Done {
 
 /// Descriptors per member in the table of fixed files: direct, cached, overlay store.
 const FIXED_PER_MEMBER: u32 = 3;
+/// Devices that may join a running array: room for them in the table.
+const JOINING_MAX: usize = 64;
 /// Longest single transfer; the kernel's own limit is just below 2 GiB.
 const TRANSFER_MAX: u64 = 1 << 30;
 const METADATA_POOL_BYTES: usize = 1 << 20;
 
 /// The operations under way.
 pub(crate) struct MemberIos {
-    devices: Arc<[MemberDevice]>,
+    /// By member id; `None` once a device was removed.
+    devices: Vec<Option<Arc<MemberDevice>>>,
+    /// Places in the table of fixed files.
+    places: usize,
+    /// Removed, but I/O is still under way.
+    retiring: Vec<usize>,
     ops: Slab<Op>,
     done: Vec<Done>,
     /// Memory for metadata, which arrives unaligned.
@@ -89,22 +96,74 @@ enum Progress {
 }
 
 impl MemberIos {
-    pub(crate) fn new(devices: Arc<[MemberDevice]>, zeroes: (u64, u64), class: u64) -> std::io::Result<MemberIos> {
+    pub(crate) fn new(devices: &[Arc<MemberDevice>], zeroes: (u64, u64), class: u64) -> std::io::Result<MemberIos> {
         let metadata = BufferPool::new(METADATA_POOL_BYTES)?;
-        Ok(MemberIos { devices, ops: Slab::new(), done: Vec::new(), metadata, zeroes, class })
+        let devices: Vec<_> = devices.iter().cloned().map(Some).collect();
+        let places = devices.len() + JOINING_MAX;
+        Ok(MemberIos {
+            devices,
+            places,
+            retiring: Vec::new(),
+            ops: Slab::new(),
+            done: Vec::new(),
+            metadata,
+            zeroes,
+            class,
+        })
+    }
+
+    /// A device joins; its member id is the next. `false` if there is no room for it.
+    pub(crate) fn join(&mut self, device: Arc<MemberDevice>, ring: &mut Ring) -> bool {
+        let member = self.devices.len();
+        if member == self.places {
+            return false;
+        }
+        ring.update_files(member as u32 * FIXED_PER_MEMBER, &descriptors(&device)) && {
+            self.devices.push(Some(device));
+            true
+        }
+    }
+
+    /// Takes back the last [`join`](Self::join): the engine did not want it.
+    pub(crate) fn unjoin(&mut self, ring: &mut Ring) {
+        let last = self.devices.len().saturating_sub(1);
+        self.devices.truncate(last);
+        ring.update_files(last as u32 * FIXED_PER_MEMBER, &[-1; FIXED_PER_MEMBER as usize]);
+    }
+
+    /// A device has been removed: it is closed as soon as no I/O is under way on it.
+    pub(crate) fn retire(&mut self, member: usize, ring: &mut Ring) {
+        self.retiring.push(member);
+        self.close_retired(ring);
+    }
+
+    /// Closes removed devices on which nothing is under way any more.
+    pub(crate) fn close_retired(&mut self, ring: &mut Ring) {
+        let MemberIos { devices, retiring, ops, .. } = self;
+        retiring.retain(|member| {
+            let busy = ops.iter().any(|(_, op)| op.member == *member);
+            if !busy {
+                ring.update_files(*member as u32 * FIXED_PER_MEMBER, &[-1; FIXED_PER_MEMBER as usize]);
+                devices[*member] = None;
+            }
+            busy
+        });
+    }
+
+    /// Whether [`close_retired`](Self::close_retired) may have something to do.
+    pub(crate) fn has_retiring(&self) -> bool {
+        !self.retiring.is_empty()
+    }
+
+    fn device(&self, member: usize) -> Option<&MemberDevice> {
+        self.devices.get(member)?.as_deref()
     }
 
     /// The table of fixed files for the ring.
     pub(crate) fn fixed_files(&self) -> Vec<i32> {
-        let of = |backend: &Backend| match backend {
-            Backend::File(f) => (f.direct_fd().unwrap_or(-1), f.cached_fd()),
-            _ => (-1, -1),
-        };
-        let per_member = |d: &MemberDevice| {
-            let (direct, cached) = of(&d.base);
-            [direct, cached, d.overlay.as_ref().map_or(-1, |o| of(&o.store).1)]
-        };
-        self.devices.iter().flat_map(per_member).collect()
+        let mut files: Vec<i32> = self.devices.iter().flatten().flat_map(|d| descriptors(d)).collect();
+        files.resize(self.places * FIXED_PER_MEMBER as usize, -1);
+        files
     }
 
     /// Whether nothing is under way and nothing waits to be taken.
@@ -127,7 +186,7 @@ impl MemberIos {
         let MemberIo { token, member, op } = io;
         let member = member.index();
         count(&op, tally);
-        let Some(device) = self.devices.get(member) else {
+        let Some(device) = self.device(member) else {
             return self.done.push(Done { owner, token, result: Err(MemberError::Gone) });
         };
         if !device.writable() && !matches!(op, MemberOp::Read { .. } | MemberOp::Flush) {
@@ -202,7 +261,7 @@ impl MemberIos {
             debug_assert!(false, "a completion for nothing under way");
             return;
         };
-        let direct = matches!(&self.devices[op.member].base, Backend::File(f) if f.direct_fd().is_some());
+        let direct = matches!(self.devices[op.member].as_deref().map(|d| &d.base), Some(Backend::File(f)) if f.direct_fd().is_some());
         match op.after(result, direct) {
             Some(Ok(())) => self.next(key, ring, tally),
             Some(Err(error)) => self.finish(key, Err(error)),
@@ -242,7 +301,7 @@ impl MemberIos {
 
     fn begin(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) -> Progress {
         let op = &self.ops[key];
-        let device = &self.devices[op.member];
+        let Some(device) = self.device(op.member) else { return Progress::Ended(Err(MemberError::Gone)) };
         let user_data = self.class | key as u64;
         let backend = |place| match (place, &device.overlay) {
             (Place::Store, Some(overlay)) => &overlay.store,
@@ -405,6 +464,16 @@ fn read_steps(device: &MemberDevice, offset: u64, addr: u64, len: u64) -> Vec<St
 /// A write's step, followed by the note in the overlay, if there is one. Last first.
 fn marked(overlaid: bool, offset: u64, len: u64, step: Step) -> Vec<Step> {
     if overlaid { vec![Step::Mark { offset, len }, step] } else { vec![step] }
+}
+
+/// A device's descriptors, in the order of its places in the table.
+fn descriptors(device: &MemberDevice) -> [i32; FIXED_PER_MEMBER as usize] {
+    let of = |backend: &Backend| match backend {
+        Backend::File(f) => (f.direct_fd().unwrap_or(-1), f.cached_fd()),
+        _ => (-1, -1),
+    };
+    let (direct, cached) = of(&device.base);
+    [direct, cached, device.overlay.as_ref().map_or(-1, |o| of(&o.store).1)]
 }
 
 fn target(device: &MemberDevice, member: usize, place: Place, direct: bool) -> Target {

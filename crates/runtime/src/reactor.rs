@@ -270,6 +270,9 @@ impl Reactor {
             }
         }
         self.state.completions = completions;
+        if self.ios.has_retiring() {
+            self.ios.close_retired(&mut self.ring);
+        }
         let mut done = std::mem::take(&mut self.state.done);
         self.ios.take_done(&mut done);
         for Done { owner, token, result } in done.drain(..) {
@@ -304,11 +307,16 @@ impl Reactor {
             }
             Mail::SeverStreams => streams.sever_all(),
             Mail::Exit => state.exit = true,
-            Mail::Command(command) => {
+            Mail::Command(command, to) => {
                 if let Some(control) = &mut self.control {
-                    control.command(now, command);
+                    let _ = to.send(control.command(now, *command));
                 }
             }
+            Mail::Join(device, to) => {
+                let _ = to.send(self.ios.join(device, ring));
+            }
+            Mail::Unjoin => self.ios.unjoin(ring),
+            Mail::Retire(member) => self.ios.retire(member.index(), ring),
             Mail::Status(to) => {
                 if let Some(control) = &self.control {
                     let _ = to.send(control.status());
@@ -318,7 +326,8 @@ impl Reactor {
             Mail::Stop(to) => {
                 if let Some(control) = &mut self.control {
                     state.stop = Some(to);
-                    control.command(now, raidus_engine::control::Command::Stop);
+                    // Stopping what stops already is no error.
+                    let _ = control.command(now, raidus_engine::control::Command::Stop);
                 }
             }
         }

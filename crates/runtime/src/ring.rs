@@ -80,6 +80,11 @@ impl Ring {
         self.fixed_files = fds.iter().any(|fd| *fd >= 0) && self.uring.submitter().register_files(fds).is_ok();
     }
 
+    /// Changes places of the table. Without a table there is nothing to do. `false` if the kernel does not consent.
+    pub(crate) fn update_files(&mut self, first: u32, fds: &[RawFd]) -> bool {
+        !self.fixed_files || self.uring.submitter().register_files_update(first, fds).is_ok()
+    }
+
     /// Gives the descriptors back, so that closing them is the end of their locks and claims: the kernel tears a dropped ring down
     /// later, at its leisure.
     pub(crate) fn unregister_files(&mut self) {

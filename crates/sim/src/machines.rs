@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use raidus_engine::control::{Command, Event, Status};
+use raidus_engine::control::{Command, CommandError, Event, Status};
 use raidus_engine::{
     ArrayConfig, Control, Input, IoToken, MemberError, Message, Output, Peer, Request, Scratch, Shard, ShardId,
 };
@@ -66,8 +66,8 @@ impl Machines {
         }
     }
 
-    pub(crate) fn command(&mut self, now: Nanos, command: Command) {
-        self.control.command(now, command);
+    pub(crate) fn command(&mut self, now: Nanos, command: Command) -> Result<(), CommandError> {
+        self.control.command(now, command)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {

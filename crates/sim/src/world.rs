@@ -245,7 +245,7 @@ impl<'a> World<'a> {
         self.stopping = true;
         self.workload.stopping();
         self.ground.trace.note(self.now, || "stop".to_owned());
-        self.machines.command(self.now, Command::Stop);
+        self.machines.command(self.now, Command::Stop).map_err(|e| e.to_string())?;
         self.turn(0)
     }
 

@@ -122,6 +122,11 @@ impl Bitmap {
         self.clearing.clear();
     }
 
+    /// Events when a bit was last cleared: a member whose superblock is at least as new has missed nothing but what bits say.
+    pub fn events_cleared(&self) -> u64 {
+        self.superblock.events_cleared()
+    }
+
     /// A member joined that has nothing of the bitmap: all of it goes to the members with the next superblock round.
     pub fn reseed(&mut self) {
         self.unseeded = true;

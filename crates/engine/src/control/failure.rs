@@ -124,7 +124,7 @@ enum Verdict {
 impl Control {
     pub(super) fn on_member_failed(&mut self, shard: ShardId, member: MemberId) {
         let Some(state) = self.map.members.get(member.index()).map(|m| m.state) else { return };
-        if state == MemberState::Faulty && self.failures.all_durable() && !self.broken {
+        if state.is_out() && self.failures.all_durable() && !self.broken {
             self.out.send(shard, Message::MapDurable { epoch: self.failures.durable() });
             return;
         }
@@ -157,9 +157,14 @@ impl Control {
         }
     }
 
+    /// Whether the array can do without the member.
+    pub(super) fn can_bear(&self, member: MemberId) -> bool {
+        self.judge(member) == Verdict::Bearable
+    }
+
     fn judge(&self, member: MemberId) -> Verdict {
         match self.map.members.get(member.index()).map(|m| m.state) {
-            None | Some(MemberState::Faulty) => return Verdict::Out,
+            None | Some(MemberState::Faulty | MemberState::Removed) => return Verdict::Out,
             Some(MemberState::Spare | MemberState::Rebuilding { .. }) => return Verdict::Bearable,
             Some(MemberState::InSync(_)) => {}
         }
@@ -175,7 +180,7 @@ impl Control {
         }
     }
 
-    fn take_out(&mut self, member: MemberId) {
+    pub(super) fn take_out(&mut self, member: MemberId) {
         let epoch = self.change_map(|map| {
             map.members[member.index()].state = MemberState::Faulty;
             for entry in &mut map.slots {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use raidus_units::Nanos;
 
 use super::Control;
-use super::status::{Command, Event, StopError};
+use super::status::{Command, CommandError, Event, StopError};
 use crate::msg::{Message, ShardId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,17 +27,25 @@ pub(super) enum Life {
 }
 
 impl Control {
-    /// Does as the operator says. What cannot be done any more (a stopped array made writable) is ignored.
-    pub fn command(&mut self, _now: Nanos, command: Command) {
+    /// Does as the operator says.
+    ///
+    /// # Errors
+    /// [`CommandError`] if it cannot be done; then nothing has changed. Stopping an array that stops, or switching to what it
+    /// is already, is no error.
+    pub fn command(&mut self, _now: Nanos, command: Command) -> Result<(), CommandError> {
         match (command, &self.life) {
             (Command::Stop, Life::Running | Life::Sealing { .. } | Life::ReadOnly) => self.drain(),
+            (Command::Stop, _) => {}
+            (_, Life::Draining(_) | Life::Closing | Life::Stopped) => return Err(CommandError::Stopping),
             (Command::SetReadOnly(true), Life::Running) => self.seal(),
             (Command::SetReadOnly(false), Life::Sealing { .. } | Life::ReadOnly) => self.unseal(),
-            (Command::Sync(request), Life::Running) => self.on_sync_command(request),
+            (Command::SetReadOnly(_), _) => {}
             (Command::SetSyncSpeed { min, max }, _) => self.sync.set_speed(min, max),
             (Command::SetSyncRange { min, max }, _) => (self.sync.min, self.sync.max) = (min, max),
-            _ => {}
+            (_, Life::Sealing { .. } | Life::ReadOnly) => return Err(CommandError::ReadOnly),
+            (command, Life::Running) => return self.change_members(command),
         }
+        Ok(())
     }
 
     fn drain(&mut self) {

@@ -18,6 +18,7 @@ mod failure;
 mod flush;
 mod leases;
 mod life;
+mod members;
 mod outbox;
 mod round;
 mod status;
@@ -45,7 +46,8 @@ use life::Life;
 use outbox::Outbox;
 use round::Round;
 pub use status::{
-    ArrayState, BitmapStatus, Command, Counters, Event, Status, StopError, SyncEnd, SyncRequest, SyncStatus,
+    Addition, ArrayState, BitmapStatus, Command, CommandError, Counters, Event, Status, StopError, SyncEnd,
+    SyncRequest, SyncStatus,
 };
 use superblock::Superblocks;
 use sync::Sync;

@@ -4,16 +4,25 @@ use std::sync::Arc;
 
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
+use crate::config::MemberSetup;
 use crate::map::MemberMap;
 use crate::sync::{Mismatch, SyncAction};
 
 /// What the operator asks of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Command {
     /// Finish what is under way, mark the array clean, say [`Event::Stopped`].
     Stop,
     /// Refuse writes and mark the array clean (`true`), or accept them again.
     SetReadOnly(bool),
+    /// A device joins. Its member id is the next one; the driver knows it already.
+    Add(Box<Addition>),
+    /// Treat this member as failed.
+    Fail(MemberId),
+    /// Take a failed member or a spare out of the array.
+    Remove(MemberId),
+    /// Rebuild this member's data onto a spare, then retire it. It goes on serving meanwhile.
+    Replace(MemberId),
     /// What is written to md's `sync_action`.
     Sync(SyncRequest),
     /// md's `sync_speed_min` and `sync_speed_max`, in KiB per second and member; `None` leaves one as it is.
@@ -30,6 +39,69 @@ pub enum Command {
         /// End; `None` for the end of the members.
         max: Option<Sector>,
     },
+}
+
+/// A device that joins a running array.
+#[derive(Clone, Debug)]
+pub struct Addition {
+    /// Its superblock, of this array, with a device number that is free. For a former member: as it was found.
+    pub setup: MemberSetup,
+    /// Device sector of component address 0.
+    pub data_offset: Sector,
+    /// Known bad ranges, as (device sector, length).
+    pub bad_blocks: Vec<(Sector, Sectors)>,
+    /// Take it back into the slot its superblock says, and rebuild only what the bitmap says (md's re-add). Otherwise it is
+    /// a spare.
+    pub former: bool,
+}
+
+/// Why a command was not carried out. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The array is stopping.
+    #[error("the array is stopping")]
+    Stopping,
+    /// The array is read-only.
+    #[error("the array is read-only; make it writable first")]
+    ReadOnly,
+    /// Too many members failed.
+    #[error("the array has lost too many members; stop it, then assemble it with --force")]
+    Broken,
+    /// Linear and raid0 have no redundancy.
+    #[error("the level has no redundancy")]
+    NoRedundancy,
+    /// No such member.
+    #[error("it is not a member of the array")]
+    NotAMember,
+    /// A member in use cannot be removed.
+    #[error("it is in use; fail or replace it first")]
+    InUse,
+    /// Without this member, data would be lost.
+    #[error("the array would lose data without it")]
+    Needed,
+    /// The superblock is not of this array, or its device number is taken.
+    #[error("its superblock does not fit into the array")]
+    Foreign,
+    /// The device is too small.
+    #[error("it is smaller than the members of the array")]
+    TooSmall,
+    /// A former member has missed more than the bitmap tells.
+    #[error(
+        "it has missed more than the bitmap tells, or its slot is taken: add it as a new device to rebuild it in full"
+    )]
+    MissedTooMuch,
+    /// No spare to rebuild onto.
+    #[error("there is no spare to rebuild onto; add one first")]
+    NoSpare,
+    /// The member is not one that can be replaced now.
+    #[error("only a member with whole data can be replaced, one at a time")]
+    NotReplaceable,
+    /// The metadata format has no word for it.
+    #[error("metadata 0.90 cannot describe a replacement")]
+    NotStorable,
+    /// Resync or recovery runs, or is needed, and comes first.
+    #[error("members are being synced; that comes first")]
+    Syncing,
 }
 
 /// What is written to md's `sync_action`.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Timestamp, v1};
+use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Superblock, Timestamp, v1};
 use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::config::MemberSetup;
@@ -49,7 +49,7 @@ pub(super) struct Composed {
 
 impl Superblocks {
     pub fn new(members: Vec<MemberSetup>, map: &MemberMap, with_bitmap: bool) -> Superblocks {
-        let usable = |id: usize| map.members.get(id).is_some_and(|m| m.state != MemberState::Faulty);
+        let usable = |id: usize| map.members.get(id).is_some_and(|m| !m.state.is_out());
         let spare = |id: usize| map.members.get(id).is_some_and(|m| m.state == MemberState::Spare);
         // A spare's superblock may lag behind and never speaks for the array.
         let freshest = members
@@ -73,10 +73,33 @@ impl Superblocks {
         self.events
     }
 
+    /// A device joins; its member id is the next.
+    pub fn add(&mut self, setup: MemberSetup) {
+        self.members.push(setup);
+    }
+
+    /// Whether a superblock is one of this array's, and its device number is free.
+    pub fn accepts(&self, superblock: &Superblock, map: &MemberMap) -> bool {
+        let same = self.members.first().is_some_and(|m| m.superblock.array().uuid == superblock.array().uuid);
+        let number = superblock.member().dev_number;
+        let mut others = self.members.iter().zip(&map.members).filter(|(_, m)| m.state != MemberState::Removed);
+        same && !others.any(|(m, _)| m.superblock.member().dev_number == number)
+    }
+
+    /// Whether the format can say that a member is being replaced.
+    pub fn can_replace(&self) -> bool {
+        self.members.first().is_some_and(|m| m.superblock.array().metadata.is_v1())
+    }
+
     /// Whether a spare has room for a component of `size`.
     pub fn can_take_slot(&self, member: MemberId, size: Sectors) -> bool {
         let facts = self.members.get(member.index()).map(|setup| setup.superblock.member());
         facts.is_some_and(|facts| facts.role != Role::Journal && facts.data_size >= size)
+    }
+
+    /// The most events that any superblock may say.
+    pub fn highest(&self) -> u64 {
+        self.highest
     }
 
     /// Device sector of a member's bitmap area and how much room there is.
@@ -130,7 +153,7 @@ impl Superblocks {
             let written = match member.state {
                 MemberState::InSync(_) | MemberState::Rebuilding { .. } => true,
                 MemberState::Spare => !content.toggle,
-                MemberState::Faulty => false,
+                MemberState::Faulty | MemberState::Removed => false,
             };
             let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
             let id = MemberId(id as u16);
@@ -157,6 +180,7 @@ impl Superblocks {
         let mut devices = Vec::new();
         // 0.90 gives numbers anew as slots are taken, and a failed device keeps its old one in its superblock: it is overruled.
         let mut known: Vec<(&MemberSetup, &Member)> = self.members.iter().zip(&map.members).collect();
+        known.retain(|(_, member)| member.state != MemberState::Removed);
         known.sort_by_key(|(_, member)| member.state != MemberState::Faulty);
         for (setup, member) in known {
             let facts = setup.superblock.member();
@@ -166,7 +190,7 @@ impl Superblocks {
             let number = facts.dev_number as usize;
             let role = match member.state {
                 MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Role::Slot(slot),
-                MemberState::Faulty => Role::Faulty,
+                MemberState::Faulty | MemberState::Removed => Role::Faulty,
                 MemberState::Spare if facts.role == Role::Journal => Role::Journal,
                 MemberState::Spare => Role::Spare,
             };
@@ -190,7 +214,7 @@ impl Superblocks {
 fn of_member(found: &MemberUpdate, state: MemberState, by_bitmap: bool, replaces: bool) -> MemberUpdate {
     let recovery = match state {
         MemberState::Rebuilding { valid_to, .. } => Some(Recovery { offset: valid_to, by_bitmap }),
-        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty => None,
+        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty | MemberState::Removed => None,
     };
     MemberUpdate { recovery, replacement: replaces, ..*found }
 }

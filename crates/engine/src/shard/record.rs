@@ -31,7 +31,7 @@ pub enum Verdict {
 
 impl Record {
     pub fn new(map: &MemberMap) -> Record {
-        let failed = |m: &crate::map::Member| (m.state == MemberState::Faulty).then_some(map.epoch);
+        let failed = |m: &crate::map::Member| m.state.is_out().then_some(map.epoch);
         Record {
             durable: map.epoch,
             reported: vec![false; map.members.len()],
@@ -86,9 +86,13 @@ impl Shard {
     }
 
     pub(super) fn on_map(&mut self, now: Nanos, map: Arc<MemberMap>) {
+        // Devices may have joined.
+        self.record.reported.resize(map.members.len(), false);
+        self.record.failed_in.resize(map.members.len(), None);
+        self.reads_out.resize(map.members.len(), 0);
         for (i, member) in map.members.iter().enumerate() {
             match member.state {
-                MemberState::Faulty => {
+                MemberState::Faulty | MemberState::Removed => {
                     self.record.failed_in[i].get_or_insert(map.epoch);
                     self.record.reported[i] = false;
                 }

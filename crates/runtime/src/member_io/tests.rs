@@ -23,7 +23,7 @@ struct Bench {
 impl Bench {
     fn new(device: MemberDevice) -> Bench {
         let zeroes = Region::map(64 << 10, true).unwrap();
-        let ios = MemberIos::new([device].into(), (zeroes.addr().0, zeroes.len() as u64), CLASS).unwrap();
+        let ios = MemberIos::new(&[Arc::new(device)], (zeroes.addr().0, zeroes.len() as u64), CLASS).unwrap();
         let mut ring = Ring::new().unwrap();
         ring.register_files(&ios.fixed_files());
         Bench { ring, ios, tally: Tally::default(), _zeroes: zeroes, tokens: 0 }

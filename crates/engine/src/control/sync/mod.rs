@@ -18,7 +18,7 @@ use raidus_units::{MemberId, Nanos, Sector, Sectors, Slot};
 use super::Control;
 use super::flush::Caller;
 use super::life::Life;
-use super::status::{Event, SyncEnd, SyncStatus};
+use super::status::{CommandError, Event, SyncEnd, SyncRequest, SyncStatus};
 use crate::config::{MemberSetup, Tunables};
 use crate::map::{MemberMap, MemberState};
 use crate::msg::{Message, ShardId};
@@ -522,8 +522,7 @@ impl Control {
     }
 
     /// What the operator asks for.
-    pub(super) fn on_sync_command(&mut self, request: super::status::SyncRequest) {
-        use super::status::SyncRequest;
+    pub(super) fn on_sync_command(&mut self, request: SyncRequest) -> Result<(), CommandError> {
         match request {
             SyncRequest::Freeze => {
                 self.sync.frozen = true;
@@ -536,11 +535,16 @@ impl Control {
                 self.sync.interrupt();
             }
             SyncRequest::Check | SyncRequest::Repair => {
+                let busy = self.sync.running.is_some() || self.map.unsynced_from.is_some();
+                if busy || self.rebuild_from().is_some() {
+                    return Err(CommandError::Syncing);
+                }
                 self.sync.frozen = false;
                 let check = request == SyncRequest::Check;
                 self.sync.requested = Some(if check { SyncAction::Check } else { SyncAction::Repair });
             }
         }
+        Ok(())
     }
 }
 

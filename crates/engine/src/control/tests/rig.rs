@@ -137,7 +137,7 @@ impl Rig {
     }
 
     pub fn command(&mut self, command: Command) {
-        self.control.command(self.now, command);
+        self.control.command(self.now, command).expect("a command that can be carried out");
         self.end_turn();
     }
 
