@@ -1,6 +1,7 @@
 //! What is known of a device before anything is decided, and what else must be read to decide.
 
-use raidus_format::{Probe, SbError, Superblock};
+use raidus_format::journal::LogScan;
+use raidus_format::{Probe, Role, SbError, Superblock, ppl};
 use raidus_units::{Sector, Sectors};
 
 /// A device that may be a member.
@@ -16,6 +17,21 @@ pub struct Candidate {
     pub bitmap: Area,
     /// The bad-block log, once read.
     pub bad_blocks: Area,
+    /// The partial parity log, once read.
+    pub ppl: Area,
+    /// The write journal on it.
+    pub journal: JournalLog,
+}
+
+/// The write journal on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalLog {
+    /// It is no journal.
+    None,
+    /// Read as far as this.
+    Scan(Box<LogScan>),
+    /// Could not be read, and why.
+    Failed(String),
 }
 
 /// The outcome of looking for a superblock.
@@ -63,6 +79,10 @@ pub enum AreaKind {
     Bitmap,
     /// Bad-block log.
     BadBlocks,
+    /// Partial parity log.
+    Ppl,
+    /// A piece of the write journal.
+    Journal,
 }
 
 impl From<Probe> for Found {
@@ -80,7 +100,9 @@ impl From<Probe> for Found {
 impl Candidate {
     /// A device of this size with this on it.
     pub fn new(name: impl Into<String>, size: Sectors, found: Found) -> Candidate {
-        Candidate { name: name.into(), size, found, bitmap: Area::Unread, bad_blocks: Area::Unread }
+        let (bitmap, bad_blocks, ppl) = (Area::Unread, Area::Unread, Area::Unread);
+        let journal = journal_log(&found);
+        Candidate { name: name.into(), size, found, bitmap, bad_blocks, ppl, journal }
     }
 
     /// The superblock, if there is a usable one.
@@ -92,22 +114,45 @@ impl Candidate {
     }
 
     /// What to read next for [`crate::decide`]; hand it in with [`Candidate::supply`] and ask again, until there is
-    /// nothing more. A bitmap takes two rounds: its header says how long it is.
+    /// nothing more. A bitmap takes two rounds: its header says how long it is. A journal takes as many as it has meta blocks, and
+    /// more.
     pub fn needs(&self) -> Vec<Need> {
         let Some(sb) = self.superblock() else { return Vec::new() };
-        [crate::bitmap::need(sb, self), bad_block_need(sb, self)].into_iter().flatten().collect()
+        let needs =
+            [crate::bitmap::need(sb, self), bad_block_need(sb, self), ppl_need(sb, self), journal_need(sb, self)];
+        needs.into_iter().flatten().collect()
     }
 
     /// Takes what was read for a [`Need`], or why it could not be read.
     pub fn supply(&mut self, need: Need, result: Result<Vec<u8>, String>) {
-        let area = match result {
-            Ok(bytes) => Area::Bytes(bytes),
-            Err(why) => Area::Failed(why),
+        let area = match (result, need.kind) {
+            (Ok(bytes), AreaKind::Journal) => {
+                if let JournalLog::Scan(scan) = &mut self.journal {
+                    scan.supply(&bytes);
+                }
+                return;
+            }
+            (Err(why), AreaKind::Journal) => {
+                self.journal = JournalLog::Failed(why);
+                return;
+            }
+            (Ok(bytes), _) => Area::Bytes(bytes),
+            (Err(why), _) => Area::Failed(why),
         };
         match need.kind {
             AreaKind::Bitmap => self.bitmap = area,
             AreaKind::BadBlocks => self.bad_blocks = area,
+            AreaKind::Ppl => self.ppl = area,
+            AreaKind::Journal => {}
         }
+    }
+
+    /// Where its partial parity log is, if there is room for one there.
+    pub(crate) fn ppl_place(&self) -> Option<(Sector, Sectors)> {
+        let sb = self.superblock()?;
+        let area = sb.array().ppl?;
+        near(sb, area.offset, area.size, self.size)?;
+        ppl::place(&area, sb.member().super_offset)
     }
 }
 
@@ -125,4 +170,31 @@ fn bad_block_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
     let log = member.bad_block_log?;
     let len = Sectors(log.size.0.min(8));
     Some(Need { kind: AreaKind::BadBlocks, at: near(sb, log.offset, len, candidate.size)?, len })
+}
+
+/// Of an array that was stopped in order the log has nothing to say.
+fn ppl_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
+    if candidate.ppl != Area::Unread || sb.array().resync.is_none() {
+        return None;
+    }
+    let (at, len) = candidate.ppl_place()?;
+    Some(Need { kind: AreaKind::Ppl, at, len })
+}
+
+fn journal_log(found: &Found) -> JournalLog {
+    let Found::Superblock(sb) = found else { return JournalLog::None };
+    let (array, member) = (sb.array(), sb.member());
+    match (member.role, member.journal_tail) {
+        (Role::Journal, Some(tail)) if array.journal => {
+            JournalLog::Scan(Box::new(LogScan::new(array.uuid, member.data_size, tail)))
+        }
+        _ => JournalLog::None,
+    }
+}
+
+fn journal_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
+    let JournalLog::Scan(scan) = &candidate.journal else { return None };
+    let (at, len) = scan.wants()?;
+    let at = sb.member().data_offset.checked_add(at)?;
+    Some(Need { kind: AreaKind::Journal, at, len })
 }

@@ -1,9 +1,12 @@
 //! The decision: md's rules on which members make an array, in the order md applies them.
 
+mod logs;
+
 use raidus_format::{ArrayFacts, ArrayUpdate, DeviceState, ResyncMark, Role, Superblock, badblocks};
 use raidus_layout::{Geometry, GeometryError, GeometryParams, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors, Slot};
 
+use self::logs::Logs;
 use crate::bitmap::{self, Loaded, Outcome};
 use crate::candidate::{Area, Candidate};
 use crate::decision::{
@@ -101,14 +104,22 @@ impl<'a> Attempt<'a> {
 
         let geometry = self.geometry(level, &array, freshest)?;
         self.enough(level, &geometry, freshest)?;
-        let read_only = self.read_only(level, &array)?;
+        let ppl = self.partial_parity(&mut array, &geometry);
+        let read_only = self.read_only(&array);
         let Bitmap { loaded, read_only: bitmap_read_only } = self.bitmap(&array, &geometry, read_only)?;
         let unsynced_from = self.resync(level, &mut array, &geometry, loaded.as_ref())?;
         let members = self.seat_superblocks(&array);
+        let Logs { replay, read_only: no_journal } = self.logs(&array, &geometry, &members, ppl)?;
         let forced = std::mem::take(&mut self.forced);
         let bitmap = loaded.map(|l| l.bitmap);
-        let read_only = read_only || bitmap_read_only;
-        Ok(Assembled { geometry, array, members, unsynced_from, bitmap, read_only, forced })
+        let read_only = read_only || bitmap_read_only || no_journal;
+        if array.journal && !read_only {
+            self.notes.push(
+                "raidus writes past the journal: after a crash the array is resynced, as one without a journal is"
+                    .to_owned(),
+            );
+        }
+        Ok(Assembled { geometry, array, members, unsynced_from, bitmap, read_only, replay, forced })
     }
 
     /// Who speaks for the array. Where parts of it were used apart, the first whose part can start with what is here: one that
@@ -151,9 +162,6 @@ impl<'a> Attempt<'a> {
         }
         if array.clustered {
             reasons.push(Reason::Clustered);
-        }
-        if array.journal {
-            reasons.push(Reason::Journal);
         }
         if let Some(reshape) = &array.reshape {
             reasons.push(Reason::Reshaping { position: reshape.position });
@@ -285,26 +293,6 @@ impl<'a> Attempt<'a> {
         true
     }
 
-    /// Whether nothing may be written, because the user says so or because raidus cannot do it right.
-    fn read_only(&mut self, level: Level, array: &ArrayFacts) -> Result<bool, Vec<Reason>> {
-        if array.ppl.is_none() {
-            return Ok(self.options.readonly);
-        }
-        let degraded = !self.missing(array.raid_disks as u16).is_empty();
-        if level.is_redundant() && array.resync.is_some() && (degraded || !self.options.readonly) {
-            return Err(vec![Reason::PplDirty]);
-        }
-        if !self.options.readonly {
-            // Were the log left as it is, md could apply its old entries to newer data after a crash.
-            self.notes.push(
-                "read-only: the array has a partial parity log, which raidus does not keep up to date. To write, change it with \
-                 Linux md: mdadm --grow --consistency-policy=resync"
-                    .to_owned(),
-            );
-        }
-        Ok(true)
-    }
-
     /// The bitmap to start with, and whether its kind allows no writing.
     fn bitmap(&mut self, array: &ArrayFacts, geometry: &Geometry, read_only: bool) -> Result<Bitmap, Vec<Reason>> {
         let holders = (0..geometry.raid_disks()).filter_map(|s| self.holder_index(Slot(s)));
@@ -397,7 +385,10 @@ impl<'a> Attempt<'a> {
             if devices.len() <= number {
                 devices.resize(number + 1, None);
             }
-            let role = seat.slot().map_or(Role::Spare, Role::Slot);
+            let role = match seat {
+                Seat::Journal => Role::Journal,
+                _ => seat.slot().map_or(Role::Spare, Role::Slot),
+            };
             let node = known.get(number).copied().flatten().map_or((0, 0), |device| device.node);
             devices[number] = Some(DeviceState {
                 in_sync: matches!(seat, Seat::InSync(_)),

@@ -6,6 +6,8 @@ use raidus_layout::{Geometry, GeometryError, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors, Slot};
 use thiserror::Error;
 
+use crate::replay::Replay;
+
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -66,6 +68,9 @@ pub struct Assembled {
     pub bitmap: Option<LoadedBitmap>,
     /// No member may be written.
     pub read_only: bool,
+    /// What a log holds that the members may lack. Until [that is replayed](Assembled::carry_out_replay) and the array decided
+    /// on again, its content is not what is described here, and it must not be run.
+    pub replay: Option<Replay>,
     /// What `--force` changed against what the superblocks say; on the members with the first superblock write.
     pub forced: Vec<Forced>,
 }
@@ -107,6 +112,8 @@ pub enum Seat {
     },
     /// Waits to be used.
     Spare,
+    /// Is the array's write journal.
+    Journal,
 }
 
 /// One thing `--force` does.
@@ -140,6 +147,15 @@ pub enum Forced {
     /// A bitmap that cannot be used is replaced by one that marks everything.
     #[error("the write-intent bitmap would be taken as all dirty, so the whole array is resynced")]
     BitmapDiscarded,
+    /// The array is read without what its journal may hold.
+    #[error(
+        "the array would be read without its write journal ({why}): data that was acknowledged may be missing, and blocks of \
+         missing slots may come out wrong. Nothing would be written"
+    )]
+    JournalIgnored {
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// What became of a candidate.
@@ -258,8 +274,8 @@ pub enum Out {
         /// The freshest's.
         other: Role,
     },
-    /// A write journal.
-    #[error("is the array's write journal")]
+    /// A write journal, which the array no longer has.
+    #[error("is a write journal, but the array has none any more")]
     Journal,
     /// Only looked at until an array-wide reason ended the decision.
     #[error("not looked at any further")]
@@ -314,12 +330,23 @@ pub enum Reason {
     /// A clustered array.
     #[error("the array belongs to a cluster: other hosts may be writing to it, and raidus cannot coordinate with them")]
     Clustered,
-    /// A write journal.
+    /// The write journal is not here.
     #[error(
-        "the array has a write journal, which may hold data that is not on the members yet; raidus cannot replay it. Start \
-         the array once with Linux md and remove the journal, then come back"
+        "the array has a write journal, which is missing or stale: it may hold data that is not on the members. Find it, or read \
+         what the members have: --force"
     )]
-    Journal,
+    JournalMissing,
+    /// The write journal cannot be replayed.
+    #[error(
+        "the write journal {member} cannot be replayed ({why}), and may hold data that is not on the members. Let Linux md try, \
+         or read what the members have: --force"
+    )]
+    JournalUnusable {
+        /// The journal device.
+        member: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A reshape in progress.
     #[error(
         "a reshape of the array was interrupted (at array sector {position}): raidus does not read half-reshaped arrays. \
@@ -329,12 +356,6 @@ pub enum Reason {
         /// How far it is.
         position: Sector,
     },
-    /// A partial parity log that has to be replayed.
-    #[error(
-        "the array stopped while being written and its partial parity log has not been replayed, which raidus cannot do. \
-         Assemble it once with Linux md, or read it as it is with --readonly if all members are here"
-    )]
-    PplDirty,
     /// The numbers in the superblock make no array.
     #[error("{0}")]
     Geometry(GeometryError),
@@ -419,7 +440,7 @@ impl Seat {
     pub const fn slot(self) -> Option<Slot> {
         match self {
             Seat::InSync(slot) | Seat::Rebuilding { slot, .. } | Seat::Replacing { slot, .. } => Some(slot),
-            Seat::Spare => None,
+            Seat::Spare | Seat::Journal => None,
         }
     }
 }
@@ -435,9 +456,9 @@ impl Reason {
             Reason::SlotTwice { .. } => "slot-twice",
             Reason::Level(_) => "unsupported-level",
             Reason::Clustered => "clustered",
-            Reason::Journal => "journal",
+            Reason::JournalMissing => "journal-missing",
+            Reason::JournalUnusable { .. } => "journal-unusable",
             Reason::Reshaping { .. } => "reshape-in-progress",
-            Reason::PplDirty => "ppl-not-replayed",
             Reason::Geometry(_) => "impossible-geometry",
             Reason::NotEnough { .. } => "not-enough-members",
             Reason::Degraded { .. } => "degraded",

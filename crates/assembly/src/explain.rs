@@ -17,6 +17,8 @@ pub struct Report {
     pub array: Option<ArrayReport>,
     /// One per device, in the order given.
     pub members: Vec<MemberReport>,
+    /// What is replayed from the array's logs before it starts, if anything.
+    pub replay: Option<String>,
     /// What `--force` did.
     pub forced: Vec<String>,
     /// What `--force` would do.
@@ -72,7 +74,7 @@ pub struct MemberReport {
     pub used: bool,
     /// Its slot in the array as decided.
     pub slot: Option<u16>,
-    /// `in sync`, `rebuilding`, `replacing`, `spare`, `forced`, or what it is left out for.
+    /// `in sync`, `rebuilding`, `replacing`, `spare`, `journal`, `forced`, or what it is left out for.
     pub standing: String,
     /// Event count of its superblock.
     pub events: Option<u64>,
@@ -93,6 +95,7 @@ pub fn report(decision: &Decision) -> Report {
         reasons: decision.reasons().iter().map(reason).collect(),
         array: array(decision, start),
         members: decision.members.iter().map(member).collect(),
+        replay: start.and_then(|a| a.replay.as_ref()).map(ToString::to_string),
         forced: start.map_or_else(Vec::new, |a| a.forced.iter().map(ToString::to_string).collect()),
         force_would: decision.force_would.iter().map(ToString::to_string).collect(),
         notes: decision.notes.clone(),
@@ -148,6 +151,7 @@ fn seat_text(seat: Seat) -> String {
         }
         Seat::Replacing { valid_to, .. } => format!("replacing the slot's holder, done up to sector {valid_to}"),
         Seat::Spare => "spare".to_owned(),
+        Seat::Journal => "journal".to_owned(),
     }
 }
 
@@ -184,6 +188,10 @@ pub fn explain(decision: &Decision) -> String {
 fn start_text(text: &mut String, assembled: &Assembled, report: &Report) {
     for forced in &report.forced {
         line(text, &format!("forced: {forced}"));
+    }
+    if let Some(replay) = &report.replay {
+        let whither = if assembled.read_only { "in memory, since nothing may be written" } else { "first" };
+        line(text, &format!("replays, {whither}: {replay}"));
     }
     let mut words = vec!["starts".to_owned()];
     if let Some(missing @ 1..) = report.array.as_ref().and_then(|a| a.degraded) {

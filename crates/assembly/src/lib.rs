@@ -13,13 +13,15 @@ pub mod create;
 mod decide;
 mod decision;
 mod explain;
+mod replay;
 mod screen;
 mod seats;
 
-pub use candidate::{Area, AreaKind, Candidate, Found, Need};
+pub use candidate::{Area, AreaKind, Candidate, Found, JournalLog, Need};
 pub use decide::decide;
 pub use decision::{
     Assembled, Decision, Forced, Group, MemberSays, MemberVerdict, Options, Out, Reason, Seat, Seated, Standing,
     Verdict,
 };
 pub use explain::{ArrayReport, MemberReport, ReasonReport, Report, explain, report};
+pub use replay::{Disks, JournalReplay, PplReplay, Replay, ReplayError};

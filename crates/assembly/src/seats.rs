@@ -49,11 +49,18 @@ pub(crate) fn seat(u: &Usable<'_>, freshest: &Usable<'_>, array: &ArrayFacts) ->
     if let Some(concern) = u.sb.concerns(u.candidate.size).into_iter().find(cuts_data) {
         return Err(Out::Truncated(concern));
     }
-    if own.role == Role::Journal {
-        return Err(Out::Journal);
-    }
     let listed = freshest.sb.role_of(own.dev_number);
     let by = || freshest.candidate.name.clone();
+    let (events, newest) = (u.sb.events(), freshest.sb.events());
+    if own.role == Role::Journal {
+        return match listed {
+            _ if !array.journal => Err(Out::Journal),
+            Role::Faulty => Err(Out::Failed { by: by() }),
+            _ if events.saturating_add(EVENTS_MARGIN) < newest => Err(Out::Stale { events, array: newest }),
+            Role::Journal => Ok(Seat::Journal),
+            _ => Err(Out::Removed { by: by() }),
+        };
+    }
     if listed == Role::Faulty || own.role == Role::Faulty {
         return Err(Out::Failed { by: by() });
     }
@@ -61,7 +68,6 @@ pub(crate) fn seat(u: &Usable<'_>, freshest: &Usable<'_>, array: &ArrayFacts) ->
         // A spare. If the freshest says it has a slot meanwhile, it was picked but never told: nothing is rebuilt on it.
         return Ok(Seat::Spare);
     };
-    let (events, newest) = (u.sb.events(), freshest.sb.events());
     if events.saturating_add(EVENTS_MARGIN) < newest {
         return Err(Out::Stale { events, array: newest });
     }

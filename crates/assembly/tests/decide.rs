@@ -202,11 +202,11 @@ fn what_raidus_cannot_honour_is_refused() {
         refused(&members)
     };
     assert_eq!(refuse(8, &0x100_u32.to_le_bytes()), Reason::Clustered);
-    assert_eq!(refuse(8, &0x200_u32.to_le_bytes()), Reason::Journal);
+    assert_eq!(refuse(8, &0x200_u32.to_le_bytes()), Reason::JournalMissing);
     assert_eq!(refuse(8, &0x4_u32.to_le_bytes()), Reason::Reshaping { position: Sector(0) });
     assert_eq!(refuse(72, &(-4_i32).to_le_bytes()), Reason::Level(-4));
     assert!(matches!(refuse(76, &77_u32.to_le_bytes()), Reason::Geometry(_)));
-    for reason in [Reason::Clustered, Reason::Journal, Reason::Reshaping { position: Sector(0) }] {
+    for reason in [Reason::Clustered, Reason::JournalMissing, Reason::Reshaping { position: Sector(0) }] {
         assert!(reason.to_string().len() > 60, "says what to do: {reason}");
     }
 }
@@ -231,10 +231,12 @@ fn a_partial_parity_log_allows_reading_only() {
     let clean = starts(&ppl(ResyncMark::Clean { good_to: None }), &Options::default());
     assert!(clean.read_only);
     let members = ppl(ResyncMark::Dirty);
-    assert_eq!(refused(&members), Reason::PplDirty);
-    let readonly = Options { readonly: true, run: true, ..Options::default() };
-    assert!(starts(&members, &readonly).read_only);
-    assert_eq!(decide(&members[..2], &readonly).reasons(), [Reason::PplDirty]);
+    // Logs that are not there cover nothing.
+    let dirty = starts(&members, &Options::default());
+    assert!(dirty.read_only && dirty.replay.is_none());
+    assert_eq!(dirty.unsynced_from, Some(Sector(0)));
+    let options = Options { run: true, ..Options::default() };
+    assert_eq!(decide(&members[..2], &options).reasons(), [Reason::DirtyDegraded { missing: vec![Slot(2)] }]);
 }
 
 #[test]
