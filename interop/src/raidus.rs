@@ -90,24 +90,25 @@ impl Raidus {
         Ok((content, unreadable))
     }
 
-    /// Does `n` random writes, discards and flushes of 512 bytes to 300 KiB, and notes them in `content`.
+    /// Does `n` random writes, discards and flushes of one block to 300 KiB (blocks of 512 bytes), and notes them in `content`.
     pub fn scribble(&mut self, rng: &mut Rng, n: u32) -> Result<()> {
         let client = self.handle.client();
-        let sectors = self.content.len() as u64 / 512;
+        let block = u64::from(self.handle.block());
+        let blocks = self.content.len() as u64 / block;
         for _ in 0..n {
             let longest = [1, 8, 64, 600][rng.below(4) as usize];
-            let at = rng.below(sectors);
-            let len = (1 + rng.below(longest)).min(sectors - at);
-            let range = (at * 512) as usize..((at + len) * 512) as usize;
+            let at = rng.below(blocks);
+            let len = (1 + rng.below(longest)).min(blocks - at);
+            let range = (at * block) as usize..((at + len) * block) as usize;
             match rng.below(12) {
                 0 => {
-                    client.write_zeroes(at * 512, len * 512, true, false)?;
+                    client.write_zeroes(at * block, len * block, true, false)?;
                     self.content[range].fill(0);
                 }
                 1 => client.flush()?,
                 n => {
                     rng.fill(&mut self.content[range.clone()]);
-                    client.write_at(at * 512, &self.content[range], n == 2)?;
+                    client.write_at(at * block, &self.content[range], n == 2)?;
                 }
             }
         }

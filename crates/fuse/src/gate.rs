@@ -1,6 +1,6 @@
-//! Who may write: any number of writers of whole sectors, or one that reads the rest of a sector first.
+//! Who may write: any number of writers of whole blocks, or one that reads the rest of a block first.
 //!
-//! Without it, a write of a whole sector that ends between the two halves of a read-modify-write would be undone.
+//! Without it, a write of a whole block that ends between the two halves of a read-modify-write would be undone.
 //! Served in the order of arrival, so that neither side starves.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ struct State {
     next: u64,
     /// The number that may enter.
     serving: u64,
-    /// Writers of whole sectors inside.
+    /// Writers of whole blocks inside.
     writers: usize,
     /// One that is alone is inside.
     alone: bool,
 }
 
-/// A writer of whole sectors is inside until this is dropped, on any thread.
+/// A writer of whole blocks is inside until this is dropped, on any thread.
 #[derive(Debug)]
 pub struct Pass(Arc<Gate>);
 
@@ -32,7 +32,7 @@ pub struct Pass(Arc<Gate>);
 pub struct Alone<'a>(&'a Gate);
 
 impl Gate {
-    /// Enters beside other writers of whole sectors. Waits while somebody is alone.
+    /// Enters beside other writers of whole blocks. Waits while somebody is alone.
     pub fn enter(self: &Arc<Gate>) -> Pass {
         let mut state = self.wait_turn(|state| !state.alone);
         state.writers += 1;

@@ -9,7 +9,7 @@
 //! - [`mount`] shows a running array at a directory; [`Mount`] takes it away again.
 //! - Requests go to the reactors as they come and are replied to from there, so any number is under way at once. The kernel
 //!   caches nothing of the array: what was replied to is what the array has.
-//! - The array takes whole sectors. Anything else is done by reading what is around it first, while no other write is under way.
+//! - The array takes whole blocks. Anything else is done by reading what is around it first, while no other write is under way.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

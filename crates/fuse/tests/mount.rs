@@ -67,10 +67,13 @@ fn one_writer(file: &File, (me, of): (u64, u64), piece: u64, rounds: u64, mut mo
     model
 }
 
-/// Several writers at once, who meet in sectors, since pieces are not whole sectors. Then the array is asked directly, and again
+/// Several writers at once, who meet in blocks, since pieces are not whole blocks. Then the array is asked directly, and again
 /// without members.
-fn writers_meet(level: Level, members: u16, losses: &[usize]) {
-    let mounted = Mounted::new(level, members, COMPONENT);
+fn writers_meet(level: Level, members: u16, block: u32, losses: &[usize]) {
+    let mut members = Members::new(level, members, COMPONENT);
+    members.block = block;
+    let mounted = members.mount(MountOptions::default());
+    assert_eq!(mounted.array.block(), block);
     let file = mounted.open();
     let (writers, piece) = (4, 10_000);
     let before = vec![0; mounted.size() as usize];
@@ -102,14 +105,21 @@ fn writers_meet(level: Level, members: u16, losses: &[usize]) {
 #[test]
 fn writers_meet_on_raid6() {
     if can_mount() {
-        writers_meet(Level::Raid6, 5, &[1, 3]);
+        writers_meet(Level::Raid6, 5, 512, &[1, 3]);
+    }
+}
+
+#[test]
+fn writers_meet_on_members_of_larger_blocks() {
+    if can_mount() {
+        writers_meet(Level::Raid5, 4, 4096, &[2]);
     }
 }
 
 #[test]
 fn writers_meet_on_raid1() {
     if can_mount() {
-        writers_meet(Level::Raid1, 2, &[0]);
+        writers_meet(Level::Raid1, 2, 512, &[0]);
     }
 }
 

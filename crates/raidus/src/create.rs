@@ -143,6 +143,7 @@ pub fn run(args: CreateArgs) -> Result<(), Failure> {
     refuse_content(&devices, &probes, args.run)?;
     let params = params(&args, &wanted, &devices, &probes)?;
     let plan = plan(&params)?;
+    refuse_split_blocks(&plan, &devices)?;
     tell_choices(&args, &params, &plan);
     raidus_runtime::create_array(&plan, &devices).map_err(|failed| full_disk(failed, &wanted))?;
     images.keep();
@@ -299,6 +300,19 @@ fn refuse_content(devices: &[Option<MemberDevice>], probes: &[Probe], run: bool)
         }
     }
     if refused { Err(Failure::Told) } else { Ok(()) }
+}
+
+/// Data that begins inside a block of the device would make every block of the array two of the device's, in part.
+fn refuse_split_blocks(plan: &CreatePlan, devices: &[Option<MemberDevice>]) -> Result<(), Failure> {
+    for member in &plan.members {
+        let Some(Some(device)) = devices.get(member.device) else { continue };
+        let (offset, block) = (member.superblock.member().data_offset.bytes(), u64::from(device.block()));
+        if !offset.is_multiple_of(block) {
+            let why = format!("{}: {offset} is no multiple of the device's sectors of {block} bytes", member.name);
+            return Err(usage("--data-offset", why));
+        }
+    }
+    Ok(())
 }
 
 fn describe_member(found: &raidus_format::Found) -> String {

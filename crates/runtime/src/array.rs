@@ -159,6 +159,7 @@ pub fn start(
             mailboxes: Arc::clone(&shared.mailboxes),
             permits: Permits::new(options.clients_max),
             next: Arc::new(AtomicUsize::new(0)),
+            block: Sectors::from_bytes_floor(block.into()),
         },
         shared,
         threads: Mutex::new(Vec::new()),
@@ -233,8 +234,8 @@ impl ArrayHandle {
         self.sectors
     }
 
-    /// The block size in bytes that requests should be multiples of: the largest logical block of the members. Smaller
-    /// requests work, slowly.
+    /// The block size in bytes that requests are multiples of: the largest logical block of the members. Other requests are
+    /// refused with [`RequestError::Range`](raidus_engine::RequestError::Range).
     pub fn block(&self) -> u32 {
         self.block
     }

@@ -23,7 +23,7 @@ pub struct ArrayRequest {
     pub buffer: Option<Buffer>,
 }
 
-/// Called on a reactor's thread when a request ended, with its buffer. Must not block.
+/// Called when a request ended, with its buffer: on a reactor's thread, or at once if it cannot be passed on. Must not block.
 pub type Completion = Box<dyn FnOnce(Result<(), RequestError>, Option<Buffer>) + Send>;
 
 impl ArrayRequest {
@@ -49,8 +49,8 @@ pub(crate) struct ClientRequest {
 
 impl ClientRequest {
     /// Ends it without the array.
-    pub(crate) fn refuse(self) {
-        (self.done)(Err(RequestError::Stopped), self.request.buffer);
+    pub(crate) fn refuse(self, why: RequestError) {
+        (self.done)(Err(why), self.request.buffer);
     }
 }
 
@@ -101,6 +101,8 @@ pub(crate) struct Submitter {
     pub(crate) mailboxes: Arc<[Arc<Mailbox>]>,
     pub(crate) permits: Arc<Permits>,
     pub(crate) next: Arc<AtomicUsize>,
+    /// What requests are multiples of.
+    pub(crate) block: Sectors,
 }
 
 impl Submitter {
@@ -128,14 +130,18 @@ impl Submitter {
     }
 
     fn post(&self, reactor: usize, request: ClientRequest) {
+        let ArrayRequest { sector, len, .. } = request.request;
+        if !(sector.0 | len.0).is_multiple_of(self.block.0) {
+            return request.refuse(RequestError::Range);
+        }
         // Permits leave room in the mailbox, so what comes back comes from a reactor that has ended.
         if let Err(Mail::Request(request)) = self.mailboxes[reactor].post(Mail::Request(request)) {
-            request.refuse();
+            request.refuse(RequestError::Stopped);
         }
     }
 }
 
-/// Blocking access to the array in bytes. Each client's requests go to one reactor; clones share it. For threads of their own (FUSE,
+/// Blocking access to the array in bytes, in whole blocks ([`ArrayHandle::block`](crate::ArrayHandle::block)). Each client's requests go to one reactor; clones share it. For threads of their own (FUSE,
 /// tests); the reactors' threads must not use it.
 #[derive(Clone)]
 pub struct Client {
@@ -147,7 +153,7 @@ pub struct Client {
 const PIECE_BYTES: usize = 4 << 20;
 
 impl Client {
-    /// Fills `buf` from byte `offset` on. Both are multiples of 512.
+    /// Fills `buf` from byte `offset` on.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), RequestError> {
         let start = sector(offset, buf.len() as u64)?;
         let mut at = start;
@@ -161,7 +167,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes `buf` at byte `offset`; with `fua` it is durable on return. Both are multiples of 512.
+    /// Writes `buf` at byte `offset`; with `fua` it is durable on return.
     pub fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> Result<(), RequestError> {
         let mut at = sector(offset, buf.len() as u64)?;
         for piece in buf.chunks(PIECE_BYTES) {
@@ -180,12 +186,12 @@ impl Client {
         self.run(flush).map(|_| ())
     }
 
-    /// Says that the content of a byte range is not needed any more. Multiples of 512.
+    /// Says that the content of a byte range is not needed any more.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), RequestError> {
         self.ranged(RequestOp::Discard, offset, len)
     }
 
-    /// Zeroes a byte range. Multiples of 512. With `unmap`, members may give its space back.
+    /// Zeroes a byte range. With `unmap`, members may give its space back.
     pub fn write_zeroes(&self, offset: u64, len: u64, unmap: bool, fua: bool) -> Result<(), RequestError> {
         self.ranged(RequestOp::WriteZeroes { fua, unmap }, offset, len)
     }

@@ -158,7 +158,7 @@ impl Mailbox {
     fn discard(&self) {
         while let Some(mail) = self.mail.pop() {
             if let Mail::Request(request) = mail {
-                request.refuse();
+                request.refuse(raidus_engine::RequestError::Stopped);
             }
         }
     }

@@ -326,7 +326,7 @@ impl MemberIos {
                 Backend::Null => Progress::Ended(null_transfer(write, addr, len)),
                 Backend::Memory(memory) => Progress::Ended(memory_transfer(memory, write, offset, addr, len)),
                 Backend::File(file) => {
-                    let direct = !op.cached && file.takes_direct(offset, addr, len);
+                    let direct = !op.cached && file.takes_direct(write, offset, addr, len);
                     let transfer = Transfer { write, offset, addr, len: len.min(TRANSFER_MAX) as u32, sync };
                     // SAFETY: the engine keeps the memory of an I/O until its result; metadata is kept in the operation.
                     unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
@@ -353,7 +353,7 @@ impl MemberIos {
                     sync: false,
                 };
                 let direct = matches!(backend(place), Backend::File(file)
-                    if !op.cached && file.takes_direct(offset, addr, u64::from(transfer.len)));
+                    if !op.cached && file.takes_direct(true, offset, addr, u64::from(transfer.len)));
                 // SAFETY: the zeroes live as long as the reactor.
                 unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
                 Progress::Submitted

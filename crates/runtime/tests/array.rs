@@ -247,6 +247,27 @@ fn requests_from_callbacks_and_their_memory() {
 }
 
 #[test]
+fn requests_keep_to_the_largest_block_of_the_members() {
+    let disks = Disks::create(shape(Level::Raid1, 2), MEMBER);
+    let raidus_runtime::Opened { config, mut members, .. } = disks.open(&[], 1, Options::default()).unwrap();
+    let last = members.pop().unwrap().with_block(4096);
+    members.push(last);
+    let array = raidus_runtime::start(config, members, raidus_runtime::RunOptions::default()).unwrap();
+    assert_eq!(array.block(), 4096);
+    let client = array.client();
+    for (offset, len) in [(512, 4096), (0, 512), (4096, 4608), (3584, 512)] {
+        let mut bytes = vec![1; len];
+        assert_eq!(client.read_at(offset, &mut bytes), Err(RequestError::Range), "{len} at {offset}");
+        assert_eq!(client.write_at(offset, &bytes, false), Err(RequestError::Range));
+        assert_eq!(client.write_zeroes(offset, len as u64, true, false), Err(RequestError::Range));
+        assert_eq!(client.discard(offset, len as u64), Err(RequestError::Range));
+    }
+    client.write_at(4096, &[1; 8192], false).unwrap();
+    client.flush().unwrap();
+    array.stop().unwrap();
+}
+
+#[test]
 fn a_bounded_number_of_requests_is_under_way() {
     let disks = Disks::create(shape(Level::Raid1, 2), MEMBER);
     let raidus_runtime::Opened { config, members, .. } = disks.open(&[], 1, Options::default()).unwrap();

@@ -30,6 +30,7 @@ pub struct Mounted {
     pub mount: Mount,
     flushes: Arc<AtomicU64>,
     devices: Vec<Arc<MemoryDevice>>,
+    block: u32,
     dir: tempfile::TempDir,
 }
 
@@ -37,6 +38,8 @@ pub struct Mounted {
 pub struct Members {
     devices: Vec<Arc<MemoryDevice>>,
     flushes: Arc<AtomicU64>,
+    /// Their logical block size.
+    pub block: u32,
 }
 
 impl Members {
@@ -55,13 +58,15 @@ impl Members {
             });
             Arc::new(device)
         };
-        Members { devices: (0..count).map(device).collect(), flushes }
+        Members { devices: (0..count).map(device).collect(), flushes, block: 512 }
     }
 
     /// Runs the array without some members.
     pub fn start(&self, without: &[usize]) -> Arc<ArrayHandle> {
         let devices = self.devices.iter().enumerate().filter(|(n, _)| !without.contains(n));
-        let devices = devices.map(|(n, device)| MemberDevice::memory(&format!("memory{n}"), Arc::clone(device)));
+        let device =
+            |(n, device)| MemberDevice::memory(&format!("memory{n}"), Arc::clone(device)).with_block(self.block);
+        let devices = devices.map(device);
         let tunables = Tunables { shards: 2, scratch_bytes: 8 << 20, ..Tunables::default() };
         let assembly = raidus_assembly::Options { run: true, ..raidus_assembly::Options::default() };
         let options = raidus_runtime::OpenOptions { tunables, assembly, ..raidus_runtime::OpenOptions::default() };
@@ -74,7 +79,7 @@ impl Members {
         let array = self.start(&[]);
         let dir = tempfile::tempdir().unwrap();
         let mount = mount(Arc::clone(&array), dir.path(), "md0", files(&array), options).unwrap();
-        Mounted { array, mount, flushes: self.flushes, devices: self.devices, dir }
+        Mounted { array, mount, flushes: self.flushes, devices: self.devices, block: self.block, dir }
     }
 }
 
@@ -137,7 +142,7 @@ impl Mounted {
     /// Unmounts what serves nobody any more.
     pub fn unmounted(mut self) -> Members {
         self.mount.unmount().unwrap();
-        Members { devices: self.devices, flushes: self.flushes }
+        Members { devices: self.devices, flushes: self.flushes, block: self.block }
     }
 }
 

@@ -2,7 +2,12 @@
 //!
 //! Each is opened twice: past the page cache (O_DIRECT), where the file system can, and through it. The direct one carries
 //! everything that is aligned as it demands; the rest (metadata of odd length, files on file systems without O_DIRECT) takes
-//! the other, which the kernel keeps coherent with it.
+//! the other, which the kernel keeps coherent with it, completing a device's blocks that are written in part.
+//!
+//! Coherent, except for a write through the cache that completes a block from the device while a direct write to that block is under
+//! way: the page may go out with what was there before. So writes to one place must never take both ways. On devices with blocks
+//! larger than a sector they do not because clients are held to that size; a file may demand more of direct I/O than its users
+//! know of, and is then written through the cache only.
 
 use std::fs::File;
 use std::io;
@@ -31,6 +36,8 @@ struct Direct {
     fd: OwnedFd,
     memory_align: u64,
     offset_align: u64,
+    /// Whatever is written in whole logical blocks is aligned as direct I/O demands.
+    takes_writes: bool,
 }
 
 /// What was found out on opening.
@@ -58,12 +65,13 @@ impl FileDevice {
         if !mode.ignore_use {
             lock(path, &cached, mode.access, identity)?;
         }
-        let direct = if mode.direct { open_direct(path, mode.access, identity, block_device) } else { None };
         let block = if block_device {
             rustix::fs::ioctl_blksszget(&cached).map_err(|e| MemberOpenError::of_open(path, "reading", e))?
         } else {
             512
         };
+        let direct = if mode.direct { open_direct(path, mode.access, identity, block_device) } else { None };
+        let direct = direct.map(|d| Direct { takes_writes: d.offset_align <= u64::from(block), ..d });
         let bytes = size_of(&cached, &opened, block_device)
             .map_err(|source| MemberOpenError::Io { path: path.to_owned(), source })?;
         if bytes < MIN_BYTES {
@@ -99,10 +107,12 @@ impl FileDevice {
     }
 
     /// Whether the direct descriptor takes this I/O.
-    pub(crate) fn takes_direct(&self, offset: u64, addr: u64, len: u64) -> bool {
-        self.direct
-            .as_ref()
-            .is_some_and(|d| (offset | len).is_multiple_of(d.offset_align) && addr.is_multiple_of(d.memory_align))
+    pub(crate) fn takes_direct(&self, write: bool, offset: u64, addr: u64, len: u64) -> bool {
+        self.direct.as_ref().is_some_and(|d| {
+            (!write || d.takes_writes)
+                && (offset | len).is_multiple_of(d.offset_align)
+                && addr.is_multiple_of(d.memory_align)
+        })
     }
 
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -240,7 +250,7 @@ fn open_direct(path: &Path, access: Access, identity: Identity, block_device: bo
             (align, align)
         }
     };
-    Some(Direct { fd, memory_align, offset_align: offset_align.max(512) })
+    Some(Direct { fd, memory_align, offset_align: offset_align.max(512), takes_writes: false })
 }
 
 /// Memory and offset alignment for direct I/O as the file system states them; `None` if it does not.

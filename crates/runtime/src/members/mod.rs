@@ -144,6 +144,13 @@ impl MemberDevice {
         Ok(self)
     }
 
+    /// The same member with larger logical blocks than it has: a stand-in, in tests, for devices that have them.
+    #[must_use]
+    pub fn with_block(mut self, bytes: u32) -> MemberDevice {
+        self.block = bytes;
+        self
+    }
+
     /// The path or name it was opened by.
     pub fn name(&self) -> &Path {
         &self.name
