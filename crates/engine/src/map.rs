@@ -56,6 +56,8 @@ pub enum MemberState {
     },
     /// Waiting to be used.
     Spare,
+    /// The write journal, emptied: nothing but its superblock is written, lest it look stale.
+    Journal,
     /// Failed.
     Faulty,
     /// Was taken out of the array. Its number is not used again.
@@ -73,7 +75,7 @@ impl MemberMap {
     pub fn slot_of(&self, member: MemberId) -> Option<Slot> {
         match self.members.get(member.index())?.state {
             MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Some(slot),
-            MemberState::Spare | MemberState::Faulty | MemberState::Removed => None,
+            MemberState::Spare | MemberState::Journal | MemberState::Faulty | MemberState::Removed => None,
         }
     }
 
@@ -101,7 +103,7 @@ impl Member {
         let valid = match self.state {
             MemberState::InSync(_) => true,
             MemberState::Rebuilding { valid_to, .. } => component + len <= valid_to,
-            MemberState::Spare | MemberState::Faulty | MemberState::Removed => false,
+            MemberState::Spare | MemberState::Journal | MemberState::Faulty | MemberState::Removed => false,
         };
         valid && (self.bad_blocks.is_empty() || !self.overlaps_bad(self.data_offset + component.from_start(), len))
     }

@@ -55,6 +55,7 @@ fn member(seated: &Seated) -> Member {
             MemberState::Rebuilding { slot, valid_to }
         }
         Seat::Spare => MemberState::Spare,
+        Seat::Journal => MemberState::Journal,
     };
     Member {
         state,

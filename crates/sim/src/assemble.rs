@@ -42,6 +42,14 @@ fn candidate(disk: &Disk, index: usize) -> Candidate {
     }
 }
 
+/// The superblock on a disk, if there is one.
+pub(crate) fn superblock(disk: &Disk) -> Option<Superblock> {
+    match look(disk) {
+        Found::Superblock(superblock) => Some(*superblock),
+        _ => None,
+    }
+}
+
 fn look(disk: &Disk) -> Found {
     let mut unusable = None;
     for version in MetadataVersion::ALL {

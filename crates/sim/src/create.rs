@@ -49,6 +49,12 @@ pub(crate) fn members(scenario: &Scenario, contents: &[WriteId], rng: &mut Rng) 
         disks.push(disk);
         places.push(place);
     }
+    for number in scenario.raid_disks..scenario.raid_disks + scenario.spares {
+        let place = place(scenario, scenario.data_sizes[0]);
+        let mut disk = Disk::new(place.device.0);
+        write_metadata(&mut disk, scenario, Slot(number), &place, uuid, events, rng)?;
+        disks.push(disk);
+    }
     write_data(&mut disks, &places, &geometry, contents)?;
     spoil_rebuilding(&mut disks, &places, scenario, &geometry, rng)?;
     Ok(disks)
@@ -133,6 +139,37 @@ fn write_metadata(
     Ok(())
 }
 
+/// The superblock of a disk that joins an array as a new device with this number, and where it stands on the disk.
+pub(crate) fn joining(
+    scenario: &Scenario,
+    of_array: &Superblock,
+    number: u32,
+    rng: &mut Rng,
+) -> Result<(Superblock, Sector), String> {
+    let place = place(scenario, scenario.data_sizes[0]);
+    let facts = of_array.array();
+    let mut array = of_array.array_update();
+    array.devices.resize(array.devices.len().max(number as usize + 1), None);
+    array.devices[number as usize] = Some(DeviceState::new(Role::Spare));
+    let device_uuid: [u8; 16] =
+        [rng.next().to_le_bytes(), rng.next().to_le_bytes()].concat().try_into().expect("16 bytes");
+    let superblock = Superblock::create(&NewSuperblock {
+        metadata: scenario.metadata,
+        uuid: facts.uuid,
+        name: "sim".to_owned(),
+        ctime: facts.ctime,
+        device_uuid: MdUuid(device_uuid),
+        super_offset: place.superblock,
+        data_offset: place.data_offset,
+        data_size: place.data_size,
+        bad_block_log: None,
+        preferred_minor: 0,
+        array,
+        member: MemberUpdate::new(number),
+    });
+    superblock.map(|sb| (sb, place.superblock)).map_err(|e| format!("a joining disk's superblock cannot be made: {e}"))
+}
+
 fn array_update(scenario: &Scenario, place: &Place, events: u64) -> ArrayUpdate {
     let device = |slot: u16| {
         let slot = Slot(slot);
@@ -142,12 +179,13 @@ fn array_update(scenario: &Scenario, place: &Place, events: u64) -> ArrayUpdate 
             state
         })
     };
+    let spares = (0..scenario.spares).map(|_| Some(DeviceState::new(Role::Spare)));
     let striped = scenario.level.is_redundant();
     ArrayUpdate {
         events,
         utime: Timestamp::from_secs(1_700_000_000),
         resync: ResyncMark::Clean { good_to: None },
-        devices: (0..scenario.raid_disks).map(device).collect(),
+        devices: (0..scenario.raid_disks).map(device).chain(spares).collect(),
         bitmap: scenario.bitmap_chunk.map(|_| place.bitmap),
         ppl: None,
         journal: false,

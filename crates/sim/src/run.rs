@@ -1,7 +1,7 @@
 //! One seed from its first round to its last.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use raidus_assembly::{Assembled, Seat};
@@ -58,6 +58,8 @@ pub struct Stats {
     pub syncs: u64,
     /// Members that were rebuilt.
     pub rebuilt: u64,
+    /// Checks and repairs that had silent corruption to find.
+    pub scrubs: u64,
 }
 
 impl Stats {
@@ -75,6 +77,7 @@ impl Stats {
         self.stale_offered += other.stale_offered;
         self.syncs += other.syncs;
         self.rebuilt += other.rebuilt;
+        self.scrubs += other.scrubs;
     }
 }
 
@@ -83,7 +86,8 @@ impl fmt::Display for Stats {
         write!(
             f,
             "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
-             failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt",
+             failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt, {} \
+             corruptions scrubbed",
             self.seeds,
             self.rounds,
             self.steps,
@@ -96,6 +100,7 @@ impl fmt::Display for Stats {
             self.refusals,
             self.syncs,
             self.rebuilt,
+            self.scrubs,
         )
     }
 }
@@ -148,20 +153,22 @@ fn guarded(seed: u64, options: &Options, trace: &mut Trace) -> Result<Stats, Str
 }
 
 /// A seed under way.
-struct Seed {
-    scenario: Scenario,
-    rng: Rng,
+pub(crate) struct Seed {
+    pub(crate) scenario: Scenario,
+    pub(crate) rng: Rng,
     plant: Plant,
-    disks: Vec<Disk>,
+    pub(crate) disks: Vec<Disk>,
     oracle: Oracle,
     /// Disks that hold all that was acknowledged.
     fresh: BTreeSet<usize>,
+    /// The slots of disks.
+    homes: BTreeMap<usize, Slot>,
     /// Disks that were drawn to fail in the last round, whether or not they did.
     doomed: BTreeSet<usize>,
     /// Writes are in doubt: the power was cut, and nobody has resynced the array since.
-    in_doubt: bool,
+    pub(crate) in_doubt: bool,
     next_request: u64,
-    stats: Stats,
+    pub(crate) stats: Stats,
 }
 
 impl Seed {
@@ -174,6 +181,7 @@ impl Seed {
         let fresh = present(&scenario);
         Ok(Seed {
             oracle: Oracle::new(sectors),
+            homes: homes(&scenario),
             scenario,
             rng,
             plant: options.plant,
@@ -191,6 +199,9 @@ impl Seed {
             let last = round + 1 == self.scenario.rounds;
             if !self.round(round, last, trace).map_err(|e| format!("round {round}: {e}"))? || self.scenario.lossy {
                 return Ok(self.stats);
+            }
+            if self.rng.percent(20) {
+                self.scrub(trace).map_err(|e| format!("scrub after round {round}: {e}"))?;
             }
         }
         // What is on the disks in the end must be the array, too.
@@ -225,22 +236,25 @@ impl Seed {
         let in_sync = in_sync(&assembled, &offered);
         let end = self.run(&config, plan, trace)?;
         self.fresh = in_sync;
-        self.fresh.extend(end.arrived.iter().map(|m| offered[assembled.members[m.index()].candidate]));
+        for (disk, slot) in &end.arrived {
+            self.fresh.insert(*disk);
+            self.homes.insert(*disk, *slot);
+        }
         self.doomed = doomed.iter().map(|m| offered[assembled.members[*m].candidate]).collect();
-        for member in &end.failed {
-            self.fresh.remove(&offered[assembled.members[member.index()].candidate]);
+        for disk in &end.failed {
+            self.fresh.remove(disk);
         }
         self.in_doubt = end.power_cut || end.unsynced;
         self.after(&end);
         Ok(true)
     }
 
-    fn run(&mut self, config: &ArrayConfig, plan: RoundPlan, trace: &mut Trace) -> Result<RoundEnd, String> {
+    pub(crate) fn run(&mut self, config: &ArrayConfig, plan: RoundPlan, trace: &mut Trace) -> Result<RoundEnd, String> {
         let ground = Ground { disks: &mut self.disks, oracle: &mut self.oracle, trace };
         World::new(ground, &self.scenario, config, plan, &mut self.rng).play()
     }
 
-    fn after(&mut self, end: &RoundEnd) {
+    pub(crate) fn after(&mut self, end: &RoundEnd) {
         self.next_request = end.next_request;
         self.stats.rounds += 1;
         self.stats.steps += end.steps;
@@ -248,7 +262,7 @@ impl Seed {
         self.stats.errors += end.counts.errors;
         self.stats.sectors_checked += end.counts.sectors_checked;
         self.stats.crashes += u64::from(end.power_cut);
-        self.stats.failures += end.failed.len() as u64;
+        self.stats.failures += end.failures;
         self.stats.syncs += end.syncs;
         self.stats.rebuilt += end.arrived.len() as u64;
         let powered_off = end.power_cut || self.rng.percent(50);
@@ -284,18 +298,21 @@ impl Seed {
         offered
     }
 
-    /// Whether the fresh ones among these disks hold everything. Disk `i` is slot `i`'s.
+    /// Whether the fresh ones among these disks hold everything.
     fn is_enough(&self, has: impl Fn(usize) -> bool) -> bool {
         let geometry = self.scenario.geometry().expect("checked when drawn");
-        geometry.enough(&|slot| has(slot.index()) && self.fresh.contains(&slot.index()))
+        let holds = |disk: &usize, slot: Slot| has(*disk) && self.homes.get(disk) == Some(&slot);
+        geometry.enough(&|slot| self.fresh.iter().any(|disk| holds(disk, slot)))
     }
 
     /// The decision on these disks; `None` if it rightly refused.
-    fn assemble(&mut self, offered: &[usize]) -> Result<Option<Assembled>, String> {
+    pub(crate) fn assemble(&mut self, offered: &[usize]) -> Result<Option<Assembled>, String> {
         self.stats.stale_offered += offered.iter().filter(|d| !self.fresh.contains(d)).count() as u64;
         let outcome = started(assemble(&self.disks, offered));
-        let whole =
-            (0..self.disks.len()).all(|d| offered.contains(&d) && self.fresh.contains(&d) && !self.doomed.contains(&d));
+        let sound = |d: &usize| offered.contains(d) && !self.doomed.contains(d);
+        let whole = (0..self.scenario.raid_disks)
+            .map(Slot)
+            .all(|slot| self.fresh.iter().any(|d| sound(d) && self.homes.get(d) == Some(&slot)));
         // Writes in doubt on a degraded parity array: nobody can tell what the missing data was.
         let may_refuse = self.in_doubt && self.scenario.level.parities() > 0 && !whole;
         match outcome {
@@ -315,7 +332,7 @@ impl Seed {
             let (slot, valid_to) = match seated.seat {
                 Seat::InSync(slot) => (slot, u64::MAX),
                 Seat::Rebuilding { slot, valid_to, .. } => (slot, valid_to.0),
-                Seat::Replacing { .. } | Seat::Spare => continue,
+                Seat::Replacing { .. } | Seat::Spare | Seat::Journal => continue,
             };
             legs[slot.index()] = Some(Leg {
                 disk: &self.disks[offered[seated.candidate]],
@@ -359,6 +376,7 @@ impl Seed {
         }
         self.disks = create::members(&self.scenario, &settled, &mut self.rng)?;
         self.fresh = present(&self.scenario);
+        self.homes = homes(&self.scenario);
         self.doomed.clear();
         self.in_doubt = false;
         Ok(())
@@ -374,6 +392,10 @@ impl Seed {
         let lossy = self.scenario.lossy;
         while self.rng.percent(if lossy { 70 } else { 40 }) && doomed.len() < assembled.members.len() {
             let member = self.rng.index(assembled.members.len());
+            // The operator may put a spare in any slot: it must not fail beside others that do.
+            if assembled.members[member].seat == Seat::Spare {
+                break;
+            }
             let holds = |slot: Slot, without: usize| {
                 let held = |(m, seated): (usize, &raidus_assembly::Seated)| {
                     seated.seat == Seat::InSync(slot) && !doomed.contains(&m) && m != without
@@ -387,7 +409,7 @@ impl Seed {
         doomed
     }
 
-    fn plan(
+    pub(crate) fn plan(
         &mut self,
         assembled: &Assembled,
         offered: &[usize],
@@ -428,6 +450,9 @@ impl Seed {
             requests,
             stop_early: self.rng.percent(20),
             let_sync_end: self.rng.percent(50),
+            operator_percent: if self.rng.percent(50) { self.rng.pick(&[1, 5, 20]) } else { 0 },
+            doomed: doomed.iter().map(|m| offered[assembled.members[*m].candidate]).collect(),
+            scrub: None,
             first_request: self.next_request,
             read_all,
             lossy: self.scenario.lossy,
@@ -463,4 +488,9 @@ fn spoil(disk: &mut Disk, first: u64, size: u64, percent: u64, rng: &mut Rng) {
             disk.spoil(first + row + rng.below(8), rng.range(1, 8).min(size - row));
         }
     }
+}
+
+/// Disk `i` is slot `i`'s when the array is new.
+fn homes(scenario: &Scenario) -> BTreeMap<usize, Slot> {
+    (0..scenario.raid_disks).map(|slot| (usize::from(slot), Slot(slot))).collect()
 }

@@ -26,6 +26,8 @@ pub(crate) struct Scenario {
     pub bad_block_log: bool,
     /// Slots that are empty from the start.
     pub missing: Vec<Slot>,
+    /// Devices beside those of the slots.
+    pub spares: u16,
     /// A slot being rebuilt, and how far it is.
     pub rebuilding: Option<(Slot, Sectors)>,
     pub tunables: Tunables,
@@ -123,6 +125,7 @@ impl Scenario {
             bitmap_chunk: (level.is_redundant() && rng.percent(50)).then(|| 4096 << rng.below(5)),
             bad_block_log: metadata.is_v1() && rng.percent(50),
             missing: Vec::new(),
+            spares: if level.is_redundant() && rng.percent(40) { rng.range(1, 2) as u16 } else { 0 },
             rebuilding: None,
             tunables: draw_tunables(rng),
             region: Sectors(rng.pick(&[8, 16, 64, 256, 1 << 17])),
@@ -272,7 +275,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} layout {:#x}, {} slots, chunk {}K, size {}K, metadata {}, bitmap {:?}, missing {:?}, rebuilding {:?}, \
+            "{} layout {:#x}, {} slots, chunk {}K, size {}K, metadata {}, bitmap {:?}, missing {:?}, {} spares, rebuilding {:?}, \
              {} shards, segment {}, scratch {}, requests_max {}, region {}, {} rounds of {} requests{}\n{:?}\n{:?}",
             self.level,
             self.layout,
@@ -282,6 +285,7 @@ impl fmt::Display for Scenario {
             self.metadata,
             self.bitmap_chunk,
             self.missing,
+            self.spares,
             self.rebuilding,
             self.tunables.shards,
             self.tunables.segment_max,

@@ -1,11 +1,12 @@
 //! One round: an array is started, used, and stopped or cut off from power. The scheduler chooses what happens next; nothing
 //! else does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use raidus_engine::control::{Command, Event, StopError};
+use raidus_engine::control::{Command, Event, StopError, SyncEnd, SyncRequest};
 use raidus_engine::{ArrayConfig, Input, MemberError, MemberIo, MemberOp, Output, Reply};
-use raidus_units::{MemberId, Nanos, Sector, Sectors};
+use raidus_format::Superblock;
+use raidus_units::{Nanos, Sector, Sectors, Slot};
 
 use crate::disk::{Disk, Store};
 use crate::faults::FaultPlan;
@@ -47,6 +48,12 @@ pub(crate) struct RoundPlan {
     pub requests: u64,
     /// Stop while requests are under way.
     pub stop_early: bool,
+    /// Percent of replies after which the operator does something.
+    pub operator_percent: u64,
+    /// Disks that may fail; the operator fails only these.
+    pub doomed: BTreeSet<usize>,
+    /// What the operator asks for at the start.
+    pub scrub: Option<SyncRequest>,
     /// Stop only when nothing is being synced.
     pub let_sync_end: bool,
     pub first_request: u64,
@@ -60,10 +67,14 @@ pub(crate) struct RoundPlan {
 #[derive(Debug)]
 pub(crate) struct RoundEnd {
     pub power_cut: bool,
-    /// Members the engine gave up.
-    pub failed: BTreeSet<MemberId>,
-    /// Members that have been rebuilt.
-    pub arrived: BTreeSet<MemberId>,
+    /// Disks of members the engine gave up, and that have not come back.
+    pub failed: BTreeSet<usize>,
+    /// How many members failed in all.
+    pub failures: u64,
+    /// Disks of members that have been rebuilt, and their slots.
+    pub arrived: BTreeMap<usize, Slot>,
+    /// What the last sync found.
+    pub last_sync: Option<SyncEnd>,
     /// Syncs that came to their end.
     pub syncs: u64,
     /// Redundancy may be wrong somewhere, by what the engine says.
@@ -85,26 +96,31 @@ struct Flight {
 }
 
 pub(crate) struct World<'a> {
-    ground: Ground<'a>,
-    plan: RoundPlan,
+    pub(crate) ground: Ground<'a>,
+    pub(crate) plan: RoundPlan,
     pace: Pace,
     memory: Memory,
-    machines: Machines,
+    pub(crate) machines: Machines,
     workload: Workload,
     flights: Vec<Flight>,
-    now: Nanos,
+    pub(crate) now: Nanos,
     /// Counts events; the oracle's clock.
     moment: u64,
     asked: u64,
     paused_until: Nanos,
     stopping: bool,
     stopped: bool,
-    failed: BTreeSet<MemberId>,
-    arrived: BTreeSet<MemberId>,
+    pub(crate) failed: BTreeSet<usize>,
+    failures: u64,
+    arrived: BTreeMap<usize, Slot>,
     syncs: u64,
+    operator_due: bool,
+    /// A superblock of the array, for disks that join.
+    pub(crate) superblock: Superblock,
+    pub(crate) scenario: Scenario,
     io_count: u64,
     last_progress: u64,
-    rng: Rng,
+    pub(crate) rng: Rng,
 }
 
 /// Steps without an answer after which the array is taken to hang.
@@ -137,8 +153,12 @@ impl<'a> World<'a> {
             stopping: false,
             stopped: false,
             failed: BTreeSet::new(),
-            arrived: BTreeSet::new(),
+            failures: 0,
+            arrived: BTreeMap::new(),
             syncs: 0,
+            operator_due: false,
+            superblock: config.members[0].superblock.clone(),
+            scenario: scenario.clone(),
             io_count: 0,
             last_progress: 0,
             rng: rng.fork(),
@@ -150,6 +170,10 @@ impl<'a> World<'a> {
     pub(crate) fn play(mut self) -> Result<RoundEnd, String> {
         if self.plan.read_all {
             self.ask_for_everything();
+        }
+        if let Some(request) = self.plan.scrub {
+            self.machines.command(self.now, Command::Sync(request)).map_err(|e| format!("{request:?} refused: {e}"))?;
+            self.turn(0)?;
         }
         let cut_steps = self.rng.below(60);
         let mut steps_to_cut = None;
@@ -175,12 +199,15 @@ impl<'a> World<'a> {
     }
 
     fn end(self, power_cut: bool) -> RoundEnd {
+        let status = self.machines.status();
         RoundEnd {
             power_cut,
             failed: self.failed,
+            failures: self.failures,
             arrived: self.arrived,
             syncs: self.syncs,
-            unsynced: self.machines.status().map.unsynced_from.is_some(),
+            unsynced: status.map.unsynced_from.is_some(),
+            last_sync: status.sync.last,
             next_request: self.workload.next_id(),
             counts: self.workload.counts,
             steps: self.moment,
@@ -193,6 +220,9 @@ impl<'a> World<'a> {
         self.check_progress()?;
         if self.plan.stop_early && !self.stopping && self.asked >= self.plan.requests {
             return self.stop();
+        }
+        if std::mem::take(&mut self.operator_due) && !self.stopping {
+            return self.operate();
         }
         let machines: Vec<usize> = (0..self.machines.len()).filter(|m| self.machines.is_ready(*m, self.now)).collect();
         let flights: Vec<usize> = (0..self.flights.len()).filter(|f| self.flights[*f].ready_at <= self.now).collect();
@@ -249,6 +279,11 @@ impl<'a> World<'a> {
         self.turn(0)
     }
 
+    /// Whether I/O is under way on a disk.
+    pub(crate) fn is_busy(&self, disk: usize) -> bool {
+        self.flights.iter().any(|f| self.plan.places[f.io.member.index()].disk == disk)
+    }
+
     fn check_progress(&self) -> Result<(), String> {
         if self.moment - self.last_progress > STUCK_STEPS || self.now > STUCK_TIME {
             return Err(format!(
@@ -283,7 +318,7 @@ impl<'a> World<'a> {
     }
 
     /// A turn of a machine: some of what waits for it, then its outputs.
-    fn turn(&mut self, machine: usize) -> Result<(), String> {
+    pub(crate) fn turn(&mut self, machine: usize) -> Result<(), String> {
         let inputs = self.rng.range(1, self.pace.turn_max);
         for _ in 0..inputs {
             let Some(input) = self.machines.draw(machine, &mut self.rng) else { break };
@@ -303,11 +338,18 @@ impl<'a> World<'a> {
             self.ground.trace.note(self.now, || format!("event: {event:?}"));
             match event {
                 Event::MemberFailed { member } | Event::MemberReplaced { member } => {
-                    self.failed.insert(member);
-                    self.arrived.remove(&member);
+                    let disk = self.plan.places[member.index()].disk;
+                    self.failures += 1;
+                    self.failed.insert(disk);
+                    self.arrived.remove(&disk);
                 }
                 Event::MemberInSync { member } => {
-                    self.arrived.insert(member);
+                    let disk = self.plan.places[member.index()].disk;
+                    // It may have failed again since.
+                    if let Some(slot) = self.machines.status().map.slot_of(member) {
+                        self.failed.remove(&disk);
+                        self.arrived.insert(disk, slot);
+                    }
                 }
                 Event::SyncEnded { complete, .. } => {
                     self.syncs += u64::from(complete);
@@ -347,6 +389,7 @@ impl<'a> World<'a> {
         self.last_progress = self.moment;
         self.moment += 1;
         self.workload.reply(shard, reply, &mut self.memory, self.ground.oracle, self.moment)?;
+        self.operator_due |= self.rng.percent(self.plan.operator_percent);
         if self.rng.percent(self.pace.pause_percent) {
             let pause = Nanos::from_millis(self.rng.pick(&[10, 300, 1000, 6_000, 20_000]));
             self.paused_until = self.now.plus(pause);

@@ -10,6 +10,8 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (2038, "a second power cut while members were uneven by one event made a good member stale"),
     (2153, "levelling did without a member that was away; back again, as fresh as the others, it spoke for the array"),
     (3729, "as 1817, on raid10: the failed member spoke for the array"),
+    (767, "a member that joined while others were being rebuilt got their checkpoint"),
+    (7, "what a repair wrote was not flushed at its end"),
 ];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {
@@ -39,6 +41,7 @@ fn plain_seeds() {
     assert!(stats.failures > 15, "{stats}");
     assert!(stats.stale_offered > 10, "{stats}");
     assert!(stats.sectors_checked > 100_000, "{stats}");
+    assert!(stats.syncs > 80 && stats.rebuilt > 30 && stats.scrubs > 15, "{stats}");
 }
 
 #[test]

@@ -165,7 +165,9 @@ impl Control {
     fn judge(&self, member: MemberId) -> Verdict {
         match self.map.members.get(member.index()).map(|m| m.state) {
             None | Some(MemberState::Faulty | MemberState::Removed) => return Verdict::Out,
-            Some(MemberState::Spare | MemberState::Rebuilding { .. }) => return Verdict::Bearable,
+            Some(MemberState::Spare | MemberState::Journal | MemberState::Rebuilding { .. }) => {
+                return Verdict::Bearable;
+            }
             Some(MemberState::InSync(_)) => {}
         }
         let others = |s: Slot| {

@@ -73,6 +73,8 @@ impl Control {
     fn fail_on_command(&mut self, member: MemberId) -> Result<(), CommandError> {
         match self.state_of(member)? {
             MemberState::Faulty | MemberState::Removed => Ok(()),
+            // The array lives without it, but md would not start it any more.
+            MemberState::Journal => Err(CommandError::Needed),
             _ if !self.can_bear(member) => Err(CommandError::Needed),
             _ => {
                 self.take_out(member);
@@ -89,7 +91,7 @@ impl Control {
                 Ok(())
             }
             MemberState::Removed => Err(CommandError::NotAMember),
-            MemberState::InSync(_) | MemberState::Rebuilding { .. } => Err(CommandError::InUse),
+            MemberState::InSync(_) | MemberState::Rebuilding { .. } | MemberState::Journal => Err(CommandError::InUse),
         }
     }
 

@@ -151,14 +151,15 @@ impl Superblocks {
         let mut round = Vec::new();
         for (id, member) in map.members.iter().enumerate() {
             let written = match member.state {
-                MemberState::InSync(_) | MemberState::Rebuilding { .. } => true,
+                MemberState::InSync(_) | MemberState::Rebuilding { .. } | MemberState::Journal => true,
                 MemberState::Spare => !content.toggle,
                 MemberState::Faulty | MemberState::Removed => false,
             };
             let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
             let id = MemberId(id as u16);
             let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
-            let update = of_member(&setup.superblock.member_update(), member.state, by_bitmap.contains(&id), replaces);
+            let known = setup.superblock.member_update();
+            let update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
             // Member ids are u16 by construction of the map.
             round.push(Composed { member: id, sector: setup.super_sector, block });
@@ -191,7 +192,7 @@ impl Superblocks {
             let role = match member.state {
                 MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Role::Slot(slot),
                 MemberState::Faulty | MemberState::Removed => Role::Faulty,
-                MemberState::Spare if facts.role == Role::Journal => Role::Journal,
+                MemberState::Journal => Role::Journal,
                 MemberState::Spare => Role::Spare,
             };
             let known = self.base.devices.get(number).copied().flatten();
@@ -211,10 +212,13 @@ impl Superblocks {
     }
 }
 
-fn of_member(found: &MemberUpdate, state: MemberState, by_bitmap: bool, replaces: bool) -> MemberUpdate {
+fn of_member(found: &MemberUpdate, state: MemberState, size: Sectors, by_bitmap: bool, replaces: bool) -> MemberUpdate {
     let recovery = match state {
+        // A replacement that has all data, beside the member it is about to succeed.
+        MemberState::Rebuilding { valid_to, .. } if replaces && valid_to.from_start() >= size => None,
         MemberState::Rebuilding { valid_to, .. } => Some(Recovery { offset: valid_to, by_bitmap }),
-        MemberState::InSync(_) | MemberState::Spare | MemberState::Faulty | MemberState::Removed => None,
+        MemberState::InSync(_) | MemberState::Spare | MemberState::Journal => None,
+        MemberState::Faulty | MemberState::Removed => None,
     };
     MemberUpdate { recovery, replacement: replaces, ..*found }
 }

@@ -20,7 +20,7 @@ use super::flush::Caller;
 use super::life::Life;
 use super::status::{CommandError, Event, SyncEnd, SyncRequest, SyncStatus};
 use crate::config::{MemberSetup, Tunables};
-use crate::map::{MemberMap, MemberState};
+use crate::map::{Member, MemberMap, MemberState};
 use crate::msg::{Message, ShardId};
 use crate::sync::{Mismatch, SyncAction, SyncOutcome};
 
@@ -61,6 +61,8 @@ pub(super) struct Sync {
 #[derive(Debug)]
 struct Run {
     action: SyncAction,
+    /// The members that are being rebuilt: those that were when the action began. Others have missed what is done already.
+    targets: Vec<MemberId>,
     start: Sector,
     end: Sector,
     /// Where the next window begins.
@@ -74,6 +76,8 @@ struct Run {
     /// A flush for this watermark has been asked for.
     flushing: Option<Sector>,
     flushed: bool,
+    /// The superblocks are told that replacements have all data, before those they replace go.
+    replacing: bool,
     /// No new windows: why.
     stop: Option<Stop>,
     began: Nanos,
@@ -164,9 +168,10 @@ impl Sync {
 }
 
 impl Run {
-    fn new(action: SyncAction, start: Sector, end: Sector, now: Nanos) -> Run {
+    fn new(action: SyncAction, targets: Vec<MemberId>, (start, end): (Sector, Sector), now: Nanos) -> Run {
         Run {
             action,
+            targets,
             start,
             end,
             next: start,
@@ -177,6 +182,7 @@ impl Run {
             checkpoint_at: now,
             flushing: None,
             flushed: false,
+            replacing: false,
             stop: None,
             began: now,
             mismatch_sectors: 0,
@@ -184,6 +190,11 @@ impl Run {
             healed_sectors: 0,
             unreadable: Vec::new(),
         }
+    }
+
+    /// Whether superblocks say how far it is.
+    fn records(&self) -> bool {
+        matches!(self.action, SyncAction::Recover | SyncAction::Resync)
     }
 
     /// Counts a window that needs no more work.
@@ -250,7 +261,9 @@ impl Control {
             self.sync.requested = None;
         }
         self.sync.speed.begin(now);
-        self.sync.running = Some(Run::new(action, start, end, now));
+        let rebuilding = |m: &Member| matches!(m.state, MemberState::Rebuilding { .. });
+        let targets = (0u16..).zip(&self.map.members).filter(|(_, m)| rebuilding(m)).map(|(id, _)| MemberId(id));
+        self.sync.running = Some(Run::new(action, targets.collect(), (start, end), now));
         self.events.push_back(Event::SyncStarted { action });
     }
 
@@ -292,7 +305,7 @@ impl Control {
 
     /// How far all members that are being rebuilt have got.
     fn rebuild_from(&self) -> Option<Sector> {
-        let valid = |m: &crate::map::Member| match m.state {
+        let valid = |m: &Member| match m.state {
             MemberState::Rebuilding { valid_to, .. } => Some(valid_to),
             _ => None,
         };
@@ -368,15 +381,14 @@ impl Control {
             return;
         }
         let over = run.windows.is_empty() && (run.stop.is_some() || run.next == run.end);
-        let records = matches!(run.action, SyncAction::Recover | SyncAction::Resync);
-        // Nothing new to record, or all that was done is flushed.
+        // Nothing new was done, or all of it is flushed: what a repair wrote is to last, too.
         let settled = run.checkpoint == run.watermark && (run.flushed || run.watermark < run.end);
-        if over && (broken || !records || settled) {
-            return self.end_sync(now);
+        if over && (broken || settled) {
+            return self.conclude(now);
         }
         let far = run.watermark.0.saturating_sub(run.checkpoint.0) >= (run.end.0 / CHECKPOINT_PARTS).max(1);
         let late = run.watermark > run.checkpoint && now >= run.checkpoint_at.plus(CHECKPOINT_TIME);
-        if over || records && run.stop.is_none() && (far || late) && run.watermark < run.end {
+        if over || run.records() && run.stop.is_none() && (far || late) && run.watermark < run.end {
             run.flushing = Some(run.watermark);
             self.flushes.request(Caller::Sync);
         }
@@ -398,16 +410,18 @@ impl Control {
         }
         run.checkpoint = watermark;
         run.checkpoint_at = now;
-        let (action, complete) = (run.action, watermark == run.end);
-        if !complete {
+        let (action, complete) = (run.action, watermark == run.end && run.stop.is_none());
+        if run.records() && !complete {
             self.record_checkpoint(action, watermark, now);
         }
     }
 
     fn record_checkpoint(&mut self, action: SyncAction, watermark: Sector, now: Nanos) {
+        let targets = self.sync.running.as_ref().map_or(Vec::new(), |run| run.targets.clone());
         let epoch = self.change_map(|map| match action {
             SyncAction::Recover => {
-                for member in &mut map.members {
+                for target in targets {
+                    let member = &mut map.members[target.index()];
                     if let MemberState::Rebuilding { valid_to, .. } = &mut member.state {
                         *valid_to = watermark.max(*valid_to);
                     }
@@ -421,15 +435,31 @@ impl Control {
         }
     }
 
+    /// Ends the action. If a member is to be replaced, its successor first says on disk that it has all data: were both
+    /// said in one round, a power cut in the middle could leave neither in the slot.
+    fn conclude(&mut self, now: Nanos) {
+        let replaces = self.map.slots.iter().any(|entry| entry.replacement.is_some());
+        let Some(run) = &mut self.sync.running else { return };
+        let reached = run.watermark == run.end && run.stop.is_none();
+        if replaces && reached && run.action == SyncAction::Recover && !self.broken {
+            if !std::mem::replace(&mut run.replacing, true) {
+                let end = run.end;
+                return self.record_checkpoint(SyncAction::Recover, end, now);
+            }
+            if !self.settled() {
+                return;
+            }
+        }
+        self.end_sync(now);
+    }
+
     fn end_sync(&mut self, now: Nanos) {
         let Some(run) = self.sync.running.take() else { return };
-        let complete = run.stop.is_none() && run.checkpoint == run.end
-            || run.watermark == run.end && !matches!(run.action, SyncAction::Recover | SyncAction::Resync);
+        let complete = run.watermark == run.end && run.stop.is_none();
         let end = run.report(now, complete);
-        let reached = run.watermark == run.end && run.stop.is_none();
         match run.action {
-            SyncAction::Recover if reached => self.finish_recovery(now),
-            SyncAction::Resync if reached => self.finish_resync(now),
+            SyncAction::Recover if complete => self.finish_recovery(now, &run.targets),
+            SyncAction::Resync if complete => self.finish_resync(now),
             _ => {}
         }
         if run.stop == Some(Stop::Failed) {
@@ -441,20 +471,21 @@ impl Control {
     }
 
     /// Members that were being rebuilt hold their data now; those they replace are done.
-    fn finish_recovery(&mut self, now: Nanos) {
+    fn finish_recovery(&mut self, now: Nanos, targets: &[MemberId]) {
         let mut arrived = Vec::new();
         let mut replaced = Vec::new();
         let epoch = self.change_map(|map| {
             for entry in &mut map.slots {
-                if let Some(member) = entry.replacement.take() {
+                if let Some(member) = entry.replacement.take_if(|member| targets.contains(member)) {
                     replaced.extend(entry.member);
                     entry.member = Some(member);
                 }
             }
-            for (id, member) in (0u16..).zip(&mut map.members) {
+            for id in targets {
+                let member = &mut map.members[id.index()];
                 if let MemberState::Rebuilding { slot, .. } = member.state {
                     member.state = MemberState::InSync(slot);
-                    arrived.push(MemberId(id));
+                    arrived.push(*id);
                 }
             }
             for member in &replaced {
