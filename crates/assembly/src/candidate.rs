@@ -1,7 +1,7 @@
 //! What is known of a device before anything is decided, and what else must be read to decide.
 
 use raidus_format::journal::LogScan;
-use raidus_format::{Probe, Role, SbError, Superblock, ppl};
+use raidus_format::{Probe, Role, SbError, Superblock, badblocks, ppl};
 use raidus_units::{Sector, Sectors};
 
 /// A device that may be a member.
@@ -144,6 +144,24 @@ impl Candidate {
             AreaKind::BadBlocks => self.bad_blocks = area,
             AreaKind::Ppl => self.ppl = area,
             AreaKind::Journal => {}
+        }
+    }
+
+    /// Ranges that are known to be bad, as (device sector, length).
+    ///
+    /// # Errors
+    /// If there is a log and it cannot be used: why.
+    pub fn bad_block_list(&self) -> Result<Vec<(Sector, Sectors)>, String> {
+        let Some(member) = self.superblock().map(|sb| sb.member()).filter(|member| member.has_bad_blocks) else {
+            return Ok(Vec::new());
+        };
+        match (&self.bad_blocks, member.bad_block_log) {
+            (Area::Bytes(bytes), Some(log)) => badblocks::parse(bytes, log.shift, self.size)
+                .map(|ranges| ranges.into_iter().map(|r| (r.start, r.len)).collect())
+                .map_err(|e| e.to_string()),
+            (Area::Failed(why), Some(_)) => Err(why.clone()),
+            (Area::Unread, Some(_)) => Err("it is not inside the device".to_owned()),
+            (_, None) => Err("the superblock does not say where it is".to_owned()),
         }
     }
 

@@ -2,13 +2,13 @@
 
 mod logs;
 
-use raidus_format::{ArrayFacts, ArrayUpdate, DeviceState, ResyncMark, Role, Superblock, badblocks};
+use raidus_format::{ArrayFacts, ArrayUpdate, DeviceState, ResyncMark, Role, Superblock};
 use raidus_layout::{Geometry, GeometryError, GeometryParams, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors, Slot};
 
 use self::logs::Logs;
 use crate::bitmap::{self, Loaded, Outcome};
-use crate::candidate::{Area, Candidate};
+use crate::candidate::Candidate;
 use crate::decision::{
     Assembled, Decision, Forced, MemberSays, MemberVerdict, Options, Out, Reason, Seat, Seated, Standing, Verdict,
 };
@@ -413,26 +413,16 @@ impl<'a> Attempt<'a> {
             self.notes.push(format!("{name}: keeping its superblock as it is ({why})"));
             superblock = own.clone();
         }
-        let bad_blocks = self.bad_blocks(candidate, own);
+        let bad_blocks = self.bad_blocks(candidate);
         Some(Seated { candidate, seat, superblock, bad_blocks })
     }
 
     /// The member's bad-block log. One that cannot be read does not keep its member out: the data is still the best there is.
-    fn bad_blocks(&mut self, candidate: usize, sb: &Superblock) -> Vec<(Sector, Sectors)> {
-        let member = sb.member();
-        if !member.has_bad_blocks {
-            return Vec::new();
-        }
+    fn bad_blocks(&mut self, candidate: usize) -> Vec<(Sector, Sectors)> {
         let candidate = &self.candidates[candidate];
-        let parsed = match (&candidate.bad_blocks, member.bad_block_log) {
-            (Area::Bytes(bytes), Some(log)) => badblocks::parse(bytes, log.shift, candidate.size)
-                .map(|ranges| ranges.into_iter().map(|r| (r.start, r.len)).collect::<Vec<_>>())
-                .map_err(|e| e.to_string()),
-            (Area::Failed(why), Some(_)) => Err(why.clone()),
-            (Area::Unread, Some(_)) => Err("it is not inside the device".to_owned()),
-            (_, None) => Err("the superblock does not say where it is".to_owned()),
-        };
-        match parsed {
+        let recorded = candidate.superblock().is_some_and(|sb| sb.member().has_bad_blocks);
+        match candidate.bad_block_list() {
+            Ok(list) if !recorded => list,
             Ok(list) if list.is_empty() => {
                 self.notes
                     .push(format!("{}: bad blocks are said to be recorded, but the log is empty", candidate.name));

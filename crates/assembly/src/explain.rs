@@ -190,8 +190,7 @@ fn start_text(text: &mut String, assembled: &Assembled, report: &Report) {
         line(text, &format!("forced: {forced}"));
     }
     if let Some(replay) = &report.replay {
-        let whither = if assembled.read_only { "in memory, since nothing may be written" } else { "first" };
-        line(text, &format!("replays, {whither}: {replay}"));
+        line(text, &format!("first replays {replay}"));
     }
     let mut words = vec!["starts".to_owned()];
     if let Some(missing @ 1..) = report.array.as_ref().and_then(|a| a.degraded) {

@@ -11,6 +11,7 @@ pub mod members;
 pub mod memory;
 mod open;
 mod reactor;
+mod replay;
 mod ring;
 pub mod stream;
 
@@ -18,6 +19,8 @@ pub use array::{AddError, ArrayHandle, RunOptions, StartError, StopFailed, start
 pub use client::{ArrayRequest, Client, Completion};
 pub use counters::Tally;
 pub use open::{
-    CreateFailed, OpenError, OpenOptions, Opened, candidate, create_array, open_array, open_devices, probe_device,
+    CreateFailed, OpenError, OpenOptions, Opened, Prepared, candidate, create_array, open_array, open_devices, prepare,
+    probe_device,
 };
+pub use replay::ReplayFailed;
 pub use ring::RingError;

@@ -1,19 +1,21 @@
 //! From paths to an array that can be started, and from a plan to members on disk.
 //!
-//! Everything is read and decided before anything is written; opening an array writes nothing at all.
+//! Everything is read and decided before anything is written. Opening an array writes only what a log holds that the members lack,
+//! and that in a step of its own ([`Prepared::finish`]), for those who have more to settle first.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use raidus_assembly::create::{CreatePlan, MemberPlan, Written};
-use raidus_assembly::{Candidate, Decision, Found, Options, Verdict, decide};
+use raidus_assembly::{Assembled, Candidate, Decision, Found, Options, Verdict, decide};
 use raidus_engine::{ArrayConfig, Tunables};
 use raidus_format::{Probe, ProbeRead, probe, probe_areas};
 use raidus_units::{Sector, Sectors};
 
 use crate::members::{Access, MemberDevice, MemberOpenError, OpenMode, OverlayStore, check_distinct};
 use crate::memory::usize_of;
+use crate::replay::{self, ReplayFailed};
 
 /// How to open an array.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +53,18 @@ pub enum OpenError {
     /// The devices make no array that may be started. The decision has every reason.
     #[error("the array cannot be started: {}", reasons(.0))]
     Refused(Box<Decision>),
+    /// A log was not replayed to its end.
+    #[error(transparent)]
+    Replay(#[from] ReplayFailed),
+}
+
+/// Devices that make an array, decided on; nothing was written.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What was decided and why.
+    pub decision: Decision,
+    devices: Vec<MemberDevice>,
+    options: OpenOptions,
 }
 
 fn reasons(decision: &Decision) -> String {
@@ -60,8 +74,18 @@ fn reasons(decision: &Decision) -> String {
     }
 }
 
-/// Opens the devices at `paths` and decides how they start as an array.
+/// [`prepare`] and [`Prepared::finish`].
 pub fn open_array(paths: &[PathBuf], options: &OpenOptions) -> Result<Opened, OpenError> {
+    prepare(paths, options)?.finish()
+}
+
+/// [`open_array`] of devices that are open.
+pub fn open_devices(devices: Vec<MemberDevice>, options: &OpenOptions) -> Result<Opened, OpenError> {
+    Prepared::decide(devices, options)?.finish()
+}
+
+/// Opens the devices at `paths` and decides how they start as an array.
+pub fn prepare(paths: &[PathBuf], options: &OpenOptions) -> Result<Prepared, OpenError> {
     let looking = options.assembly.readonly || options.overlay.is_some();
     let mode = OpenMode {
         access: if looking { Access::ReadOnly } else { Access::ReadWrite },
@@ -78,7 +102,7 @@ pub fn open_array(paths: &[PathBuf], options: &OpenOptions) -> Result<Opened, Op
         });
     }
     check_distinct(&devices)?;
-    open_devices(devices, options)
+    Prepared::decide(devices, options)
 }
 
 /// A device given twice would meet its own lock; say what it is instead.
@@ -89,19 +113,45 @@ fn refuse_second_opening(path: &Path, devices: &[MemberDevice]) -> Result<(), Me
     }
 }
 
-/// Decides how open devices start as an array.
-pub fn open_devices(devices: Vec<MemberDevice>, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let candidates: Vec<Candidate> = devices.iter().map(candidate).collect();
-    let decision = decide(&candidates, &options.assembly);
-    let Verdict::Start(assembled) = &decision.verdict else {
-        return Err(OpenError::Refused(Box::new(decision)));
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let config = raidus_engine::open(assembled, options.tunables, now);
+impl Prepared {
+    fn decide(devices: Vec<MemberDevice>, options: &OpenOptions) -> Result<Prepared, OpenError> {
+        let candidates: Vec<Candidate> = devices.iter().map(candidate).collect();
+        let decision = decide(&candidates, &options.assembly);
+        match decision.verdict {
+            Verdict::Start(_) => Ok(Prepared { decision, devices, options: options.clone() }),
+            Verdict::Refuse(_) => Err(OpenError::Refused(Box::new(decision))),
+        }
+    }
+
+    /// Replays what a log holds, if there is one that holds something; then the array is decided on again, and is ready to be
+    /// started. Where the members may not be written, memory takes what is replayed.
+    pub fn finish(self) -> Result<Opened, OpenError> {
+        let Prepared { decision, devices, options } = self;
+        let Some(assembled) = decision.start() else { return Err(OpenError::Refused(Box::new(decision))) };
+        if assembled.replay.is_none() {
+            let config = raidus_engine::open(assembled, options.tunables, unix_time());
+            let members = seated(assembled, devices);
+            return Ok(Opened { decision, config, members });
+        }
+        let devices = replay::writable(devices, options.assembly.readonly)?;
+        replay::carry_out(assembled, &devices, unix_time())?;
+        let again = Prepared::decide(devices, &options)?;
+        match again.decision.start().and_then(|assembled| assembled.replay.as_ref()) {
+            None => again.finish(),
+            Some(replay) => Err(ReplayFailed::Left { what: replay.to_string() }.into()),
+        }
+    }
+}
+
+/// The devices that take part, by member id.
+fn seated(assembled: &Assembled, devices: Vec<MemberDevice>) -> Vec<MemberDevice> {
     let mut devices: Vec<Option<MemberDevice>> = devices.into_iter().map(Some).collect();
     // Each candidate is seated at most once.
-    let members = assembled.members.iter().filter_map(|seated| devices.get_mut(seated.candidate)?.take()).collect();
-    Ok(Opened { decision, config, members })
+    assembled.members.iter().filter_map(|seated| devices.get_mut(seated.candidate)?.take()).collect()
+}
+
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// Reads everything that a decision about a device needs.

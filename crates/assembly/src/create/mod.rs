@@ -2,10 +2,12 @@
 //! options make the same members. Nothing is read or written here; randomness and the time come in as parameters.
 
 mod check;
+mod join;
 mod params;
 mod place;
 mod roles;
 
+pub use join::{JoinError, JoinParams, JoinPlan, join};
 pub use params::{
     BitmapWish, CreateDevice, CreateError, CreateParams, CreatePlan, MemberPlan, NewMember, PlannedWrite, Policy,
     Written,

@@ -69,12 +69,17 @@ impl Attempt<'_> {
         members: &[Seated],
         ppl: Option<PplReplay>,
     ) -> Result<Logs, Vec<Reason>> {
-        if array.journal {
-            return self.journal(geometry, members);
+        let logs = if array.journal {
+            self.journal(geometry, members)?
+        } else {
+            // Where a resync is to come, it puts parity right everywhere.
+            let ppl = ppl.filter(|replay| !replay.is_empty() && array.resync.is_none());
+            Logs { replay: ppl.map(Replay::Ppl), read_only: false }
+        };
+        if logs.replay.is_some() && self.options.readonly {
+            self.notes.push("the log is replayed in memory: nothing is written to the members".to_owned());
         }
-        // Where a resync is to come, it puts parity right everywhere.
-        let ppl = ppl.filter(|replay| !replay.is_empty() && array.resync.is_none());
-        Ok(Logs { replay: ppl.map(Replay::Ppl), read_only: false })
+        Ok(logs)
     }
 
     fn journal(&mut self, geometry: &Geometry, members: &[Seated]) -> Result<Logs, Vec<Reason>> {
