@@ -20,7 +20,7 @@ pub struct Exhibit {
     pub sum: String,
     /// Whether every superblock has to say clean.
     pub clean: bool,
-    /// Shell commands run on `$md` after the judgement, while the kernel has the array; what it contains is summed again afterwards.
+    /// Shell commands run on `$md` (its last device is `$last`) after the judgement, while the kernel has the array; what it contains is summed again afterwards.
     pub then: String,
     /// Extra options for `mdadm --assemble`.
     pub assemble: String,
@@ -33,6 +33,10 @@ pub struct Judgement {
     pub name: String,
     /// Digest after the commands in [`Exhibit::then`].
     pub sum_after: String,
+    /// Slots without an in-sync member when it was assembled.
+    pub degraded: String,
+    /// What the kernel set about at once: `idle` if all was in order.
+    pub sync_action: String,
 }
 
 /// Lets the real kernel judge all of them, as many in one boot as it has disks for. Fails with everything it objected to.
@@ -74,10 +78,17 @@ fn judge_batch(batch: &[Exhibit], judgements: &mut Vec<Judgement>, objections: &
             ensure!(report("mismatch_cnt")? == "0", "mismatch_cnt is {}", report("mismatch_cnt")?);
             ensure!(report("bad_sums")? == "0", "a superblock's checksum is wrong");
             ensure!(!exhibit.clean || report("active")? == "0", "a superblock says dirty");
-            report("sum_after").map(str::to_owned)
+            // Linear and raid0 have no such thing.
+            let state = |key| report(key).unwrap_or_default().to_owned();
+            Ok(Judgement {
+                name: exhibit.name.clone(),
+                sum_after: report("sum_after")?.to_owned(),
+                degraded: state("degraded"),
+                sync_action: state("sync_action"),
+            })
         })();
         match verdict.with_context(|| exhibit.name.clone()) {
-            Ok(sum_after) => judgements.push(Judgement { name: exhibit.name.clone(), sum_after }),
+            Ok(judgement) => judgements.push(judgement),
             Err(e) => objections.push(format!("{e:#}\n{}", section(&outcome.output, n))),
         }
     }
@@ -86,10 +97,12 @@ fn judge_batch(batch: &[Exhibit], judgements: &mut Vec<Judgement>, objections: &
 
 fn judge_one(n: usize, exhibit: &Exhibit, disks: &str) -> String {
     let Exhibit { assemble, then, .. } = exhibit;
+    let last = disks.rsplit(' ').next().unwrap_or(disks);
     format!(
         r#"
 echo "== md{n}"
 md=md{n}
+last={last}
 mdadm --examine {disks} > /tmp/examine 2>&1
 report md{n}.bad_sums "$(grep -c 'expected' /tmp/examine)"
 report md{n}.active "$(grep -cE 'State : active' /tmp/examine)"
@@ -101,6 +114,8 @@ else
 fi
 echo "$out"; cat /proc/mdstat
 if [ -e /sys/block/md{n}/md ]; then
+  report md{n}.degraded "$(cat /sys/block/md{n}/md/degraded 2>/dev/null)"
+  report md{n}.sync_action "$(cat /sys/block/md{n}/md/sync_action 2>/dev/null)"
   settle md{n}
   report md{n}.sum "$(sum /dev/md{n})"
   check md{n}

@@ -8,9 +8,11 @@
 
 mod guest;
 mod judge;
+mod new;
 pub mod program;
 mod raidus;
 
 pub use guest::{Guest, Outcome};
 pub use judge::{Exhibit, Judgement, judge};
+pub use new::{New, new_arrays};
 pub use raidus::{Raidus, Rng, sum};

@@ -1,10 +1,11 @@
 //! raidus, in this process, on image files.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use raidus_assembly::Options;
-use raidus_engine::{RequestError, Tunables};
+use raidus_engine::{MemberState, RequestError, Tunables};
 use raidus_runtime::{ArrayHandle, OpenOptions, RunOptions, open_array, start};
 use sha2::{Digest, Sha256};
 
@@ -51,8 +52,13 @@ impl Rng {
 impl Raidus {
     /// Opens the images as an array and reads all of it.
     pub fn open(images: &[PathBuf], assembly: Options, threads: u16) -> Result<Raidus> {
+        Raidus::open_with(images, assembly, Tunables { shards: threads, ..Tunables::default() })
+    }
+
+    /// As [`open`](Self::open), with these settings.
+    pub fn open_with(images: &[PathBuf], assembly: Options, tunables: Tunables) -> Result<Raidus> {
         // Small pools: many arrays run in one test.
-        let tunables = Tunables { shards: threads, scratch_bytes: 8 << 20, ..Tunables::default() };
+        let tunables = Tunables { scratch_bytes: 8 << 20, ..tunables };
         let options = OpenOptions { assembly, tunables, ..OpenOptions::default() };
         let opened = open_array(images, &options)?;
         let run = RunOptions { pool_bytes: 8 << 20, connection_bytes: 4 << 20, pin: false, ..RunOptions::default() };
@@ -122,6 +128,19 @@ impl Raidus {
             "the array does not contain what was written"
         );
         Ok(())
+    }
+
+    /// Waits until every member has its data and agrees with the others.
+    pub fn settle(&self) -> Result<()> {
+        for _ in 0..6000 {
+            let status = self.handle.status().context("the array has ended")?;
+            let rebuilding = status.map.members.iter().any(|m| matches!(m.state, MemberState::Rebuilding { .. }));
+            if status.sync.action.is_none() && !rebuilding && status.map.unsynced_from.is_none() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("still syncing after a minute: {:?}", self.handle.status())
     }
 
     /// Stops in order.

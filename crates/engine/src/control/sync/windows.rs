@@ -6,6 +6,7 @@ use std::sync::Arc;
 use raidus_layout::{Geometry, Holds};
 use raidus_units::{Nanos, Sector, Sectors, Slot};
 
+use super::super::bitmap::Bitmap;
 use super::{Control, Run};
 use crate::map::MemberState;
 use crate::msg::{Message, Region, ShardId, zone_owner, zone_sectors};
@@ -29,6 +30,16 @@ enum Guide {
     Needed,
     /// All.
     Set,
+}
+
+impl Guide {
+    /// The first region from `from` on that has to be looked at.
+    fn next(self, bitmap: &Bitmap, from: Region) -> Option<Region> {
+        match self {
+            Guide::Needed => bitmap.next_needed(from),
+            Guide::Set => bitmap.next_set(from),
+        }
+    }
 }
 
 impl Control {
@@ -88,6 +99,14 @@ impl Control {
         }
         let longest = self.tunables.sync_window.max(Sectors(8));
         let mut end = (run.next + longest).min(run.end);
+        if let Some((guide, bitmap)) = self.guide(run) {
+            // Up to the first region that needs no work.
+            let mut region = run.next.0 / self.region.0 + 1;
+            while region * self.region.0 < end.0 && guide.next(bitmap, Region(region)) == Some(Region(region)) {
+                region += 1;
+            }
+            end = end.min(Sector(region * self.region.0));
+        }
         if let Geometry::Parity(g) = &self.geometry {
             let zone = zone_sectors(g.chunk());
             end = end.min(Sector((run.next + Sectors(1)).from_start().round_up(zone).0));
@@ -95,16 +114,17 @@ impl Control {
         end
     }
 
-    /// Where the bitmap says that the next work is, if it guides the action and counts in the same addresses.
+    /// Where the bitmap says that the next work is, if it guides the action.
     fn next_to_sync(&self, run: &Run) -> Option<Sector> {
-        let same = !matches!((&self.geometry, run.action), (Geometry::Mirror(g), SyncAction::Recover) if !g.is_raid1());
-        let bitmap = self.bitmap.as_ref().filter(|_| same)?;
-        let from = Region(run.next.0 / self.region.0);
-        let next = match self.guided(run.action)? {
-            Guide::Needed => bitmap.next_needed(from),
-            Guide::Set => bitmap.next_set(from),
-        };
+        let (guide, bitmap) = self.guide(run)?;
+        let next = guide.next(bitmap, Region(run.next.0 / self.region.0));
         Some(next.map_or(run.end, |r| Sector(r.0.saturating_mul(self.region.0)).min(run.end)))
+    }
+
+    /// What guides the action, if it counts in the same addresses as the bitmap.
+    fn guide(&self, run: &Run) -> Option<(Guide, &Bitmap)> {
+        let same = !matches!((&self.geometry, run.action), (Geometry::Mirror(g), SyncAction::Recover) if !g.is_raid1());
+        Some((self.guided(run.action)?, self.bitmap.as_ref().filter(|_| same)?))
     }
 
     /// Whether the bitmap says what an action has to look at.
@@ -127,11 +147,7 @@ impl Control {
             ranges.retain(|(start, len)| {
                 let first = Region(start.0 / self.region.0);
                 let last = Region((start.0 + len.0 - 1) / self.region.0);
-                let next = match guide {
-                    Guide::Needed => bitmap.next_needed(first),
-                    Guide::Set => bitmap.next_set(first),
-                };
-                next.is_some_and(|next| next <= last)
+                guide.next(bitmap, first).is_some_and(|next| next <= last)
             });
         }
         merged(ranges)
