@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use raidus_assembly::{Assembled, Seat, Seated};
-use raidus_units::{MemberId, Sectors};
+use raidus_layout::Geometry;
+use raidus_units::{MemberId, Sector, Sectors};
 
 use crate::config::{ArrayConfig, MemberSetup, Tunables};
 use crate::map::{Member, MemberMap, MemberState, SlotEntry};
@@ -40,20 +41,30 @@ fn map(assembled: &Assembled) -> MemberMap {
     MemberMap {
         epoch: 0,
         slots,
-        members: assembled.members.iter().map(member).collect(),
+        members: assembled.members.iter().map(|seated| member(seated, trusted_to(assembled))).collect(),
         unsynced_from: assembled.unsynced_from,
         broken: false,
         read_only: assembled.read_only,
     }
 }
 
-fn member(seated: &Seated) -> Member {
+/// Component address up to which a replacement and the member it replaces are certainly equal. Writes that a crash cut short may
+/// have reached only one of them.
+fn trusted_to(assembled: &Assembled) -> Sector {
+    match (&assembled.geometry, assembled.unsynced_from) {
+        (_, None) => Sector(u64::MAX),
+        // Counted in array addresses.
+        (Geometry::Mirror(g), Some(_)) if !g.is_raid1() => Sector::ZERO,
+        (_, Some(from)) => from,
+    }
+}
+
+fn member(seated: &Seated, trusted_to: Sector) -> Member {
     let facts = seated.superblock.member();
     let state = match seated.seat {
         Seat::InSync(slot) => MemberState::InSync(slot),
-        Seat::Rebuilding { slot, valid_to, .. } | Seat::Replacing { slot, valid_to } => {
-            MemberState::Rebuilding { slot, valid_to }
-        }
+        Seat::Rebuilding { slot, valid_to, .. } => MemberState::Rebuilding { slot, valid_to },
+        Seat::Replacing { slot, valid_to } => MemberState::Rebuilding { slot, valid_to: valid_to.min(trusted_to) },
         Seat::Spare => MemberState::Spare,
         Seat::Journal => MemberState::Journal,
     };
@@ -75,7 +86,7 @@ mod tests {
     use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, Written, plan};
     use raidus_assembly::{Area, Candidate, Found, Options, decide};
     use raidus_format::{MdUuid, MetadataVersion, Timestamp};
-    use raidus_units::{Level, Sector, Slot};
+    use raidus_units::{Level, Slot};
 
     /// A raid5 with a bitmap as it is created: its last member is rebuilt from the others; and a spare.
     fn created() -> Vec<Candidate> {

@@ -393,7 +393,7 @@ impl Seed {
         while self.rng.percent(if lossy { 70 } else { 40 }) && doomed.len() < assembled.members.len() {
             let member = self.rng.index(assembled.members.len());
             // The operator may put a spare in any slot: it must not fail beside others that do.
-            if assembled.members[member].seat == Seat::Spare {
+            if matches!(assembled.members[member].seat, Seat::Spare | Seat::Replacing { .. }) {
                 break;
             }
             let holds = |slot: Slot, without: usize| {

@@ -147,7 +147,8 @@ impl Superblocks {
 
     /// The superblocks of a round. Spares are left out of mere toggles.
     pub fn compose(&mut self, map: &MemberMap, content: &Content, by_bitmap: &BTreeSet<MemberId>) -> Vec<Composed> {
-        let array = self.array(map, content);
+        let numbers = self.numbers(map);
+        let array = self.array(map, content, &numbers);
         let mut round = Vec::new();
         for (id, member) in map.members.iter().enumerate() {
             let written = match member.state {
@@ -158,7 +159,7 @@ impl Superblocks {
             let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
             let id = MemberId(id as u16);
             let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
-            let known = setup.superblock.member_update();
+            let known = MemberUpdate { dev_number: numbers[id.index()], ..setup.superblock.member_update() };
             let update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
             // Member ids are u16 by construction of the map.
@@ -167,35 +168,47 @@ impl Superblocks {
         round
     }
 
-    fn array(&self, map: &MemberMap, content: &Content) -> ArrayUpdate {
+    fn array(&self, map: &MemberMap, content: &Content, numbers: &[u32]) -> ArrayUpdate {
         let mut array = self.base.clone();
         array.events = self.events;
         array.utime = Timestamp::from_secs(content.utime);
         array.resync = if content.dirty { ResyncMark::Dirty } else { ResyncMark::Clean { good_to: map.unsynced_from } };
-        array.devices = self.devices(map);
+        array.devices = self.devices(map, numbers);
         array
     }
 
+    /// The members' places in the device table. 0.90 gives numbers anew with each write, by the order of the table; what devices
+    /// say that were not written since may be another's by now.
+    fn numbers(&self, map: &MemberMap) -> Vec<u32> {
+        let renumbered = self.members.first().is_some_and(|m| !m.superblock.array().metadata.is_v1());
+        let mut next = 0;
+        let number = |(setup, member): (&MemberSetup, &Member)| {
+            if !renumbered {
+                return setup.superblock.member().dev_number;
+            }
+            let number = next;
+            next += u32::from(member.state != MemberState::Removed);
+            number
+        };
+        self.members.iter().zip(&map.members).map(number).collect()
+    }
+
     /// The device table: what each known device is. Numbers of unknown devices are free again.
-    fn devices(&self, map: &MemberMap) -> Vec<Option<DeviceState>> {
+    fn devices(&self, map: &MemberMap, numbers: &[u32]) -> Vec<Option<DeviceState>> {
         let mut devices = Vec::new();
-        // 0.90 gives numbers anew as slots are taken, and a failed device keeps its old one in its superblock: it is overruled.
-        let mut known: Vec<(&MemberSetup, &Member)> = self.members.iter().zip(&map.members).collect();
-        known.retain(|(_, member)| member.state != MemberState::Removed);
-        known.sort_by_key(|(_, member)| member.state != MemberState::Faulty);
-        for (setup, member) in known {
-            let facts = setup.superblock.member();
-            if facts.dev_number >= v1::MAX_DEV {
+        for ((setup, member), number) in self.members.iter().zip(&map.members).zip(numbers) {
+            if member.state == MemberState::Removed || *number >= v1::MAX_DEV {
                 continue;
             }
-            let number = facts.dev_number as usize;
+            let facts = setup.superblock.member();
+            let number = *number as usize;
             let role = match member.state {
                 MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Role::Slot(slot),
                 MemberState::Faulty | MemberState::Removed => Role::Faulty,
                 MemberState::Journal => Role::Journal,
                 MemberState::Spare => Role::Spare,
             };
-            let known = self.base.devices.get(number).copied().flatten();
+            let known = self.base.devices.get(facts.dev_number as usize).copied().flatten();
             let state = DeviceState {
                 role,
                 in_sync: matches!(member.state, MemberState::InSync(_)),
