@@ -136,9 +136,9 @@ pub enum Forced {
     },
     /// A dirty array is declared clean.
     #[error(
-        "the array would be marked clean although writes were under way when it stopped and slots {slots} are missing: \
-         blocks of the missing slots near those writes may come out wrong",
-        slots = slot_list(.missing)
+        "the array would be marked clean although writes were under way when it stopped and {slots} missing: \
+         blocks that were there near those writes may come out wrong",
+        slots = slots_are(.missing)
     )]
     MarkedClean {
         /// Slots without their data.
@@ -361,8 +361,8 @@ pub enum Reason {
     Geometry(GeometryError),
     /// Not enough members for the data.
     #[error(
-        "not enough members: {} of {slots} slots of this {level} array have their data, slots {} are missing. Find the \
-         missing members{}", .slots - .missing.len(), slot_list(.missing), force_hint(.force_helps)
+        "not enough members: {} of {slots} slots of this {level} array have their data, {} missing. Find the \
+         missing members{}", .slots - .missing.len(), slots_are(.missing), force_hint(.force_helps)
     )]
     NotEnough {
         /// The level.
@@ -376,8 +376,8 @@ pub enum Reason {
     },
     /// Members are missing that were there when the array was last used.
     #[error(
-        "slots {} are missing, and were there when the array was last used. Find them, or start without them: --run",
-        slot_list(.missing)
+        "{} missing, but had {} when the array was last used. Find what is missing, or start without it: --run",
+        slots_are(.missing), if .missing.len() == 1 { "a member" } else { "members" }
     )]
     Degraded {
         /// The slots.
@@ -385,9 +385,9 @@ pub enum Reason {
     },
     /// A parity array that is dirty and incomplete.
     #[error(
-        "the array stopped while being written and slots {} are missing: what they held cannot be reconstructed with \
+        "the array stopped while being written and {} missing: what was there cannot be reconstructed with \
          certainty where writes were under way. Find the missing members; or accept some wrong blocks: --force",
-        slot_list(.missing)
+        slots_are(.missing)
     )]
     DirtyDegraded {
         /// Slots without data.
@@ -468,14 +468,14 @@ impl Reason {
     }
 }
 
-/// `1, 3 and 4`.
-pub(crate) fn slot_list(slots: &[Slot]) -> String {
+/// `slot 4 is`, `slots 1, 3 and 4 are`.
+fn slots_are(slots: &[Slot]) -> String {
     match slots {
-        [] => "none".to_owned(),
-        [one] => one.to_string(),
+        [] => "no slot is".to_owned(),
+        [one] => format!("slot {one} is"),
         [head @ .., last] => {
             let head: Vec<_> = head.iter().map(ToString::to_string).collect();
-            format!("{} and {last}", head.join(", "))
+            format!("slots {} and {last} are", head.join(", "))
         }
     }
 }

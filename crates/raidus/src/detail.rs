@@ -163,7 +163,7 @@ fn inactive_text(paths: &[PathBuf], format: DetailFormat) -> Result<String, Fail
         DetailFormat::Full => Host::this().with_context(|context| raidus_text::detail(&view, context)),
         DetailFormat::Brief => raidus_text::detail_brief(&view),
         DetailFormat::Export => raidus_text::detail_export(&view),
-        DetailFormat::Query => raidus_text::query_array(&view),
+        DetailFormat::Query => raidus_text::query_array(&view, "raidus detail"),
     })
 }
 

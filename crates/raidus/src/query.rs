@@ -12,7 +12,7 @@ use crate::output::{self, say};
 use crate::portrait::ArrayReport;
 use crate::rundir::RunDir;
 
-/// Say in a line what a device or a running array is, in the words of mdadm --query.
+/// Say in a line what a device or a running array is, almost in the words of mdadm --query.
 #[derive(Args, Debug)]
 pub struct QueryArgs {
     /// Devices, or names of running arrays.
@@ -52,7 +52,12 @@ fn query(dir: &RunDir, arrays: &[(Remote, ArrayReport)], word: &Path) -> Result<
     let device = word.display().to_string();
     let array = looked.probe.newest().map(|superblock| (superblock.array(), superblock.member().dev_number));
     let running = member_of(arrays, word).map(|(_, report)| report.name.as_str());
-    Ok(raidus_text::query_device(&device, array.as_ref().map(|(facts, number)| (facts, *number)), running))
+    Ok(raidus_text::query_device(
+        &device,
+        array.as_ref().map(|(facts, number)| (facts, *number)),
+        running,
+        "raidus examine",
+    ))
 }
 
 /// The running array that uses this device.

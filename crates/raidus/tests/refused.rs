@@ -27,7 +27,7 @@ fn not_assembled(place: &Place, devices: &[String], parts: &[&str]) {
 fn too_few_members() {
     let (place, disks) = Place::golden("raid5-1.2-n4-64k-left-symmetric");
     not_assembled(&place, &disks[..2], &["not enough members", "2 of 4 slots"]);
-    not_assembled(&place, &disks[..3], &["slots 3 are missing", "--run"]);
+    not_assembled(&place, &disks[..3], &["slot 3 is missing", "--run"]);
 }
 
 #[test]
@@ -113,9 +113,15 @@ fn a_reshape_in_progress() {
 }
 
 #[test]
-fn a_journal() {
-    let (place, disks) = Place::golden("journal-raid5-1.2");
-    not_assembled(&place, &disks, &["write journal"]);
+fn a_journal_that_is_missing_or_damaged() {
+    let (place, disks) = Place::golden("journal-dirty-raid5-1.2");
+    not_assembled(&place, &disks[..3], &["write journal", "missing or stale", "--force"]);
+    // Its tail: the first block of the log that is to be replayed.
+    let journal = place.content(&disks[3]);
+    let word = |at: usize| u64::from_le_bytes(journal[4096 + at..][..8].try_into().unwrap());
+    let tail = (word(128) + word(152)) * 512;
+    place.poke(&disks[3], tail, &[0; 512]);
+    not_assembled(&place, &disks, &["cannot be replayed", "no log begins where it should", "--force"]);
 }
 
 #[test]

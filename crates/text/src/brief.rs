@@ -80,26 +80,27 @@ pub fn examine_export(sb: &RawSuperblock) -> String {
     out + &format!("MD_EVENTS={}\n", array.events)
 }
 
-/// `mdadm --query` of an array.
-pub fn query_array(array: &ArrayView) -> String {
+/// `mdadm --query` of an array. `more` is the command that tells more.
+pub fn query_array(array: &ArrayView, more: &str) -> String {
     let spares = array.devices.iter().filter(|d| d.role == DeviceRole::Spare).count();
     let size = human_size_brief(array.array_size.0.saturating_mul(512), false);
     let plural = if spares == 1 { "" } else { "s" };
     format!(
-        "{path}: {size} {level} {n} devices, {spares} spare{plural}. Use mdadm --detail for more detail.\n",
+        "{path}: {size} {level} {n} devices, {spares} spare{plural}. Use {more} for more detail.\n",
         path = array.path,
         level = array.level,
         n = array.raid_disks
     )
 }
 
-/// `mdadm --query` of a device: its superblock's facts and number in the array, and the path of that array if it runs.
-pub fn query_device(device: &str, member: Option<(&ArrayFacts, u32)>, running: Option<&str>) -> String {
+/// `mdadm --query` of a device: its superblock's facts and number in the array, and the path of that array if it runs. `more` is
+/// the command that tells more.
+pub fn query_device(device: &str, member: Option<(&ArrayFacts, u32)>, running: Option<&str>, more: &str) -> String {
     let Some((array, number)) = member else { return format!("{device}: is not an md array\n") };
     let (state, path) = running.map_or(("inactive", "array"), |path| ("active", path));
     let (level, n) = (level_name(array.level_number), array.raid_disks);
     format!(
         "{device}: is not an md array\n{device}: device {number} in {n} device {state} {level} {path}.  \
-         Use mdadm --examine for more detail.\n"
+         Use {more} for more detail.\n"
     )
 }

@@ -132,17 +132,17 @@ fn variables_for_scripts() {
 fn queries() {
     let five = raid5();
     let text = "/dev/md0: 36.00MiB raid5 3 devices, 1 spare. Use mdadm --detail for more detail.\n";
-    assert_eq!(query_array(&running(&five, "/dev/md0", &[0, 1, 2, 3])), text);
+    assert_eq!(query_array(&running(&five, "/dev/md0", &[0, 1, 2, 3]), "mdadm --detail"), text);
     let text = "/dev/md3: 19.94MiB raid1 2 devices, 0 spares. Use mdadm --detail for more detail.\n";
-    assert_eq!(query_array(&running(&raid1(), "/dev/md3", &[0, 1])), text);
+    assert_eq!(query_array(&running(&raid1(), "/dev/md3", &[0, 1]), "mdadm --detail"), text);
     let facts = five.members[3].superblock.array();
     let text = "/dev/ubdd: is not an md array\n\
                 /dev/ubdd: device 3 in 3 device active raid5 /dev/md0.  Use mdadm --examine for more detail.\n";
-    assert_eq!(query_device("/dev/ubdd", Some((&facts, 3)), Some("/dev/md0")), text);
+    assert_eq!(query_device("/dev/ubdd", Some((&facts, 3)), Some("/dev/md0"), "mdadm --examine"), text);
     let text = "/dev/ubda: is not an md array\n\
                 /dev/ubda: device 0 in 3 device inactive raid5 array.  Use mdadm --examine for more detail.\n";
-    assert_eq!(query_device("/dev/ubda", Some((&facts, 0)), None), text);
-    assert_eq!(query_device("/dev/ubdc", None, None), "/dev/ubdc: is not an md array\n");
+    assert_eq!(query_device("/dev/ubda", Some((&facts, 0)), None, "mdadm --examine"), text);
+    assert_eq!(query_device("/dev/ubdc", None, None, "mdadm --examine"), "/dev/ubdc: is not an md array\n");
 }
 
 #[test]
