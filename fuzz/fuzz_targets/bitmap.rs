@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use raidus_format::bitmap::{BITMAP_SUPER_BYTES, BitmapSuper, LoadContext, LoadedBitmap};
+use raidus_format::v090::ByteOrder;
 use raidus_units::Sector;
 
 fuzz_target!(|data: &[u8]| {
@@ -14,6 +15,7 @@ fuzz_target!(|data: &[u8]| {
         sync_size: superblock.sync_size(),
         resync: Some(Sector(u64::from(data[0]))),
         is_whole: data[1] & 1 == 0,
+        host: (data[1] & 2 == 0).then_some(ByteOrder::Little),
     };
     // Large ones are only slow.
     if superblock.bits() > 1 << 20 {

@@ -73,7 +73,7 @@ pub(crate) fn load(array: &ArrayFacts, geometry: &Geometry, whole: bool, copies:
     if array.bitmap.is_none() || !geometry.level().is_redundant() {
         return Outcome::None;
     }
-    let context = context(array, geometry, whole);
+    let context = context(array, geometry, whole, copies);
     let mut stale: Option<LoadedBitmap> = None;
     let mut failed: Option<(String, String)> = None;
     for copy in copies {
@@ -100,8 +100,8 @@ pub(crate) fn load(array: &ArrayFacts, geometry: &Geometry, whole: bool, copies:
 }
 
 /// A bitmap that marks everything, small enough for any room.
-pub(crate) fn all_dirty(array: &ArrayFacts, geometry: &Geometry, whole: bool) -> Option<Loaded> {
-    let context = context(array, geometry, whole);
+pub(crate) fn all_dirty(array: &ArrayFacts, geometry: &Geometry, whole: bool, copies: &[&Candidate]) -> Option<Loaded> {
+    let context = context(array, geometry, whole, copies);
     let new = NewBitmap {
         uuid: context.uuid,
         events: array.events,
@@ -138,13 +138,16 @@ pub(crate) fn new_bitmap(
     NewBitmap { uuid: array_uuid, events: 0, sync_size, chunk, daemon_sleep: DAEMON_SLEEP, write_behind }
 }
 
-fn context(array: &ArrayFacts, geometry: &Geometry, is_whole: bool) -> LoadContext {
+fn context(array: &ArrayFacts, geometry: &Geometry, is_whole: bool, copies: &[&Candidate]) -> LoadContext {
+    // Members in different orders have no history in common; the first is as good as any.
+    let host = copies.iter().find_map(|c| c.superblock()?.host_order());
     LoadContext {
-        uuid: bitmap::uuid_in_bitmap(array.metadata, array.uuid),
+        uuid: bitmap::uuid_in_bitmap(array.metadata, host, array.uuid),
         events: array.events,
         sync_size: covers(geometry),
         resync: array.resync,
         is_whole,
+        host,
     }
 }
 
@@ -159,6 +162,9 @@ fn stale_text(stale: Stale) -> String {
             format!("it stopped at event {bitmap}, the array went on to {array} without it")
         }
         Stale::Marked => "it is marked stale".to_owned(),
+        Stale::ByteOrder => {
+            "its bits may be in the byte order of a big-endian machine, so all are taken as set".to_owned()
+        }
         Stale::Size { bitmap, array } => format!("it covers {bitmap} sectors, the array needs {array}"),
     }
 }

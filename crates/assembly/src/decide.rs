@@ -317,7 +317,7 @@ impl<'a> Attempt<'a> {
             }
             Outcome::Failed { .. } if self.options.force => {
                 self.forced.push(Forced::BitmapDiscarded);
-                Ok(Bitmap { loaded: bitmap::all_dirty(array, geometry, whole), read_only: false })
+                Ok(Bitmap { loaded: bitmap::all_dirty(array, geometry, whole, &copies), read_only: false })
             }
             Outcome::Failed { member, why } => Err(vec![Reason::Bitmap { member, why }]),
         }

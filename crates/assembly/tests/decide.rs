@@ -19,6 +19,17 @@ fn array(level: Level, n: u16, spares: u16) -> Vec<Candidate> {
 }
 
 fn array_of(level: Level, n: u16, spares: u16, sizes: &[u64], bitmap: BitmapWish) -> Vec<Candidate> {
+    array_in(MetadataVersion::V1_2, level, n, spares, sizes, bitmap)
+}
+
+fn array_in(
+    metadata: MetadataVersion,
+    level: Level,
+    n: u16,
+    spares: u16,
+    sizes: &[u64],
+    bitmap: BitmapWish,
+) -> Vec<Candidate> {
     let device = |(i, size): (usize, &u64)| {
         CreateDevice::Present(NewMember {
             name: format!("/dev/{}", char::from(b'a' + i as u8)),
@@ -31,7 +42,7 @@ fn array_of(level: Level, n: u16, spares: u16, sizes: &[u64], bitmap: BitmapWish
         })
     };
     let plan = plan(&CreateParams {
-        metadata: MetadataVersion::V1_2,
+        metadata,
         level,
         raid_disks: n,
         spares,
@@ -45,8 +56,8 @@ fn array_of(level: Level, n: u16, spares: u16, sizes: &[u64], bitmap: BitmapWish
         write_behind: None,
         assume_clean: true,
         force: true,
-        name: Some("data".to_owned()),
-        homehost: Some("box".to_owned()),
+        name: metadata.is_v1().then(|| "data".to_owned()),
+        homehost: metadata.is_v1().then(|| "box".to_owned()),
         uuid: MdUuid([0xa5; 16]),
         now: Timestamp::from_secs(1_700_000_000),
         preferred_minor: 0,
@@ -384,7 +395,12 @@ fn missing_members_need_run_and_too_many_cannot_start() {
     let members = array(Level::Raid10, 4, 0);
     let pair = [members[0].clone(), members[2].clone()];
     let message = refused(&pair).to_string();
-    assert!(message.contains("slots 1 and 3") && message.contains("--run"), "{message}");
+    assert!(
+        message.starts_with("slots 1 and 3 are missing, but had members") && message.contains("--run"),
+        "{message}"
+    );
+    let message = refused(&members[..3]).to_string();
+    assert!(message.starts_with("slot 3 is missing, but had a member"), "{message}");
     assert_eq!(starts(&pair, &Options { run: true, ..Options::default() }).members.len(), 2);
     let same = [members[0].clone(), members[1].clone()];
     let message = refused(&same).to_string();
@@ -465,6 +481,52 @@ fn a_bitmap_guides_the_resync() {
         bytes[4] = 6;
     }
     assert!(starts(&members, &Options::default()).read_only);
+}
+
+/// Arrays of old NAS boxes: everything of the superblock, and the bits of a version 3 bitmap, in the other byte order.
+#[test]
+fn the_bits_of_a_big_endian_bitmap_are_all_taken_as_set() {
+    let wish = BitmapWish::Internal { chunk: Some(1 << 20) };
+    let mut members = array_in(MetadataVersion::V0_90, Level::Raid1, 2, 0, &[64 * MIB; 2], wish);
+    dirty(&mut members);
+    let with = |version: u8, big: bool| {
+        let mut members = members.clone();
+        for m in &mut members {
+            let Area::Bytes(bytes) = &mut m.bitmap else { panic!("no bitmap") };
+            bytes[4] = version;
+            bytes[24..32].copy_from_slice(&20_u64.to_le_bytes());
+            bytes[256..].fill(0);
+            bytes[256] = 1 << 5;
+            if big {
+                bytes[8..24].chunks_exact_mut(4).for_each(<[u8]>::reverse);
+                swap_words(m);
+            }
+        }
+        let decision = run(&members);
+        let bitmap =
+            decision.start().and_then(|a| a.bitmap.clone()).unwrap_or_else(|| panic!("{}", explain(&decision)));
+        (bitmap.bits.count_ones(), bitmap.superblock.header().version.get(), decision.notes)
+    };
+    assert_eq!(with(4, false), (1, 4, Vec::new()));
+    assert_eq!(with(3, false), (1, 3, Vec::new()));
+    assert_eq!(with(4, true), (1, 4, Vec::new()), "version 4 is the same everywhere");
+    let (ones, version, notes) = with(3, true);
+    // What is written from now on must not be read as the other order's.
+    assert_eq!((ones, version), (64, 4));
+    assert!(notes[0].contains("big-endian"), "{notes:?}");
+}
+
+/// Turns a 0.90 superblock into one that a host of the other byte order wrote.
+fn swap_words(c: &mut Candidate) {
+    let sb = c.superblock().expect("a superblock");
+    let (version, at) = (sb.version(), sb.member().super_offset);
+    let mut block = sb.encode();
+    block.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+    for pair in [39, 41, 44] {
+        let (low, high) = (pair * 4, pair * 4 + 4);
+        (low..high).for_each(|i| block.swap(i, i + 4));
+    }
+    c.found = Found::Superblock(Box::new(Superblock::parse(&block, version, at).expect("as good as before")));
 }
 
 #[test]

@@ -63,6 +63,14 @@ impl RawSuperblock {
         }
     }
 
+    /// The byte order of the hosts that use the array, where the format tells: 0.90 is in theirs, 1.x little-endian everywhere.
+    pub fn host_order(&self) -> Option<v090::ByteOrder> {
+        match self {
+            RawSuperblock::V1(_) => None,
+            RawSuperblock::V090(sb) => Some(sb.byte_order()),
+        }
+    }
+
     /// What it says about the array.
     pub fn array(&self) -> ArrayFacts {
         match self {

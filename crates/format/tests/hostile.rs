@@ -309,7 +309,7 @@ proptest! {
         let uuid = MdUuid(file.get(8..24).map_or([0; 16], |u| u.try_into().unwrap()));
         for sync_size in [sync_size, sync_size % 100_000] {
             let array =
-                LoadContext { uuid, events, sync_size: Sectors(sync_size), resync: Some(Sector(0)), is_whole: true };
+                LoadContext { uuid, events, sync_size: Sectors(sync_size), resync: Some(Sector(0)), is_whole: true, host: None };
             if let Ok(loaded) = LoadedBitmap::load(&file, &array) {
                 prop_assert_eq!(loaded.bits.iter_ones().count() as u64, loaded.bits.count_ones());
             }

@@ -19,7 +19,7 @@ pub fn examine_bitmap(
     line("Filename", file.to_owned());
     line("Magic", format!("{:08x}", header.magic.get()));
     line("Version", header.version.get().to_string());
-    line("UUID", uuid_in_bitmap(metadata, superblock.uuid()).to_string());
+    line("UUID", uuid_in_bitmap(metadata, None, superblock.uuid()).to_string());
     line("Events", superblock.events().to_string());
     line("Events Cleared", superblock.events_cleared().to_string());
     line("State", state(superblock).to_owned());

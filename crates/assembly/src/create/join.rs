@@ -126,7 +126,7 @@ fn bitmap(params: &JoinParams<'_>) -> Result<Option<BitmapPlan>, JoinError> {
     let array = params.like.array();
     let (Some(offset), Some(chunk)) = (array.bitmap, params.bitmap_chunk) else { return Ok(None) };
     let covered = crate::bitmap::covers(params.geometry);
-    let uuid = bitmap::uuid_in_bitmap(array.metadata, array.uuid);
+    let uuid = bitmap::uuid_in_bitmap(array.metadata, params.like.host_order(), array.uuid);
     let bytes = crate::bitmap::new_area(&crate::bitmap::new_bitmap(uuid, covered, chunk, 0))?;
     Ok(Some(BitmapPlan { chunk, offset, sectors: bitmap::area(bitmap::bits(covered, chunk)), bytes }))
 }

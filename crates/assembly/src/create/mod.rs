@@ -204,7 +204,7 @@ impl<'a> Planner<'a> {
         };
         let covered = crate::bitmap::covers(&self.geometry(component)?.0);
         let sectors = bitmap::area(bitmap::bits(covered, chunk));
-        let uuid = bitmap::uuid_in_bitmap(p.metadata, p.uuid);
+        let uuid = bitmap::uuid_in_bitmap(p.metadata, None, p.uuid);
         let new = crate::bitmap::new_bitmap(uuid, covered, chunk, p.write_behind.unwrap_or(0));
         let bytes = crate::bitmap::new_area(&new)?;
         Ok(Some(BitmapPlan { chunk, offset: place::bitmap_offset(p.metadata, sectors), sectors, bytes }))

@@ -2,6 +2,7 @@
 
 use super::{BitArray, BitmapError, BitmapSuper, BitmapVersion};
 use crate::MdUuid;
+use crate::v090::ByteOrder;
 use raidus_units::{SECTOR_BYTES, Sector, Sectors};
 
 /// Most bits this library loads: as many as fit a 64 MiB area. md's own limit is the room between superblock and data.
@@ -20,6 +21,8 @@ pub struct LoadContext {
     pub resync: Option<Sector>,
     /// No slot is empty or being rebuilt.
     pub is_whole: bool,
+    /// The order of the hosts that use the array, if that is known ([`Superblock::host_order`](crate::Superblock::host_order)).
+    pub host: Option<ByteOrder>,
 }
 
 /// Why the bits cannot be trusted.
@@ -34,6 +37,9 @@ pub enum Stale {
     },
     /// It is marked so.
     Marked,
+    /// Its bits are in the order of a host that was, or may have been, big-endian. On such hosts the order also depends on the
+    /// length of their words, of which nothing is stored.
+    ByteOrder,
     /// It covers another size.
     Size {
         /// Of the bitmap.
@@ -79,6 +85,7 @@ impl LoadedBitmap {
         let bits = if stale.is_some() {
             superblock.set_events_cleared(array.events);
             superblock.set_stale(false);
+            superblock.set_normal();
             BitArray::ones(len)
         } else {
             BitArray::from_file(file, len)?
@@ -99,6 +106,8 @@ impl LoadedBitmap {
 fn stale(superblock: &BitmapSuper, array: &LoadContext) -> Option<Stale> {
     if superblock.events() < array.events {
         Some(Stale::Events { bitmap: superblock.events(), array: array.events })
+    } else if superblock.is_host_endian() && array.host != Some(ByteOrder::Little) {
+        Some(Stale::ByteOrder)
     } else if superblock.is_stale() {
         Some(Stale::Marked)
     } else if superblock.sync_size() != array.sync_size {

@@ -9,6 +9,7 @@ mod load;
 pub use bits::BitArray;
 pub use load::{LoadContext, LoadedBitmap, Stale};
 
+use crate::v090::ByteOrder;
 use crate::{MdUuid, MetadataVersion};
 use core::mem::{offset_of, size_of};
 use raidus_units::{SECTOR_BYTES, Sectors};
@@ -33,6 +34,7 @@ const WRITE_BEHIND_MAX: u32 = (1 << 14) - 1;
 const STATE_STALE: u32 = 0x2;
 const STATE_WRITE_ERROR: u32 = 0x4;
 const STATE_HOST_ENDIAN: u32 = 0x8000;
+const VERSION_NORMAL: u32 = 4;
 
 /// The superblock of a bitmap, byte for byte.
 #[allow(missing_docs)]
@@ -162,7 +164,7 @@ impl BitmapSuper {
         }
         let version = match header.version.get() {
             3 => BitmapVersion::HostEndian,
-            4 => BitmapVersion::Normal,
+            VERSION_NORMAL => BitmapVersion::Normal,
             5 => BitmapVersion::Clustered,
             6 => BitmapVersion::Lockless,
             unknown => return Err(BitmapError::UnsupportedVersion(unknown)),
@@ -193,7 +195,7 @@ impl BitmapSuper {
     pub fn create(new: &NewBitmap) -> Result<BitmapSuper, BitmapError> {
         let mut header = BitmapHeader::new_zeroed();
         header.magic.set(BITMAP_MAGIC);
-        header.version.set(4);
+        header.version.set(VERSION_NORMAL);
         header.uuid = new.uuid.0;
         header.events.set(new.events);
         header.events_cleared.set(new.events);
@@ -298,6 +300,15 @@ impl BitmapSuper {
         self.header.state.set(if stale { state | STATE_STALE } else { state & !STATE_STALE });
     }
 
+    /// Says that the bits are in the usual order, whoever made the bitmap: for bits that are written anew.
+    pub fn set_normal(&mut self) {
+        self.header.state.set(self.header.state.get() & !STATE_HOST_ENDIAN);
+        if self.version == BitmapVersion::HostEndian {
+            self.header.version.set(VERSION_NORMAL);
+            self.version = BitmapVersion::Normal;
+        }
+    }
+
     /// Sets the covered size, after the array was resized.
     pub fn set_sync_size(&mut self, size: Sectors) {
         self.header.sync_size.set(size.0);
@@ -314,9 +325,9 @@ impl BitmapSuper {
     }
 }
 
-/// How an array's uuid stands in its bitmap: 0.90 stores words, which little-endian hosts copied as bytes.
-pub fn uuid_in_bitmap(metadata: MetadataVersion, uuid: MdUuid) -> MdUuid {
-    if metadata.is_v1() { uuid } else { uuid.word_swapped() }
+/// How an array's uuid stands in its bitmap: 0.90 stores words, which hosts copied as bytes in their own order.
+pub fn uuid_in_bitmap(metadata: MetadataVersion, host: Option<ByteOrder>, uuid: MdUuid) -> MdUuid {
+    if metadata.is_v1() || host == Some(ByteOrder::Big) { uuid } else { uuid.word_swapped() }
 }
 
 /// Bits needed to cover `sync_size` with `chunk` bytes per bit; 0 if `chunk` is less than a sector.

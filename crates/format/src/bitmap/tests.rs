@@ -19,6 +19,7 @@ fn context() -> LoadContext {
         sync_size: Sectors(79872),
         resync: Some(Sector::ZERO),
         is_whole: true,
+        host: None,
     }
 }
 
@@ -130,4 +131,26 @@ fn pages_put_together_are_the_area() {
     assert!(pages == bits.encode(&superblock));
     assert!(bits.page(&superblock, bits.pages()).is_empty());
     assert!(bits.page(&superblock, u64::MAX).is_empty());
+}
+
+#[test]
+fn bits_in_the_order_of_an_unknown_host_are_not_used() {
+    let mut mine = file();
+    mine[4] = 3;
+    let mut flagged = file();
+    flagged[49] = 0x80;
+    for file in [mine, flagged] {
+        for host in [None, Some(ByteOrder::Big)] {
+            let loaded = LoadedBitmap::load(&file, &LoadContext { host, ..context() }).unwrap();
+            assert_eq!(loaded.stale, Some(Stale::ByteOrder));
+            assert_eq!(loaded.bits.count_ones(), 39);
+            // What is written from now on is in the usual order, and says so.
+            assert_eq!(loaded.superblock.version(), BitmapVersion::Normal);
+            assert!(!loaded.superblock.is_host_endian() && loaded.superblock.header().version.get() == 4);
+        }
+        let little = LoadContext { host: Some(ByteOrder::Little), ..context() };
+        let loaded = LoadedBitmap::load(&file, &little).unwrap();
+        assert_eq!((loaded.stale, loaded.bits.count_ones()), (None, 2));
+        assert!(loaded.superblock.is_host_endian());
+    }
 }

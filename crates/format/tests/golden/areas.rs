@@ -26,7 +26,7 @@ fn bitmaps_are_what_mdadm_said_and_are_written_exactly() {
         let superblock = BitmapSuper::parse(area).unwrap();
         let bits = BitArray::from_file(area, superblock.bits()).unwrap();
         assert!(bits.encode(&superblock) == *area, "{disk}");
-        assert_eq!(superblock.uuid(), uuid_in_bitmap(disk.array.metadata, disk.array.uuid), "{disk}");
+        assert_eq!(superblock.uuid(), uuid_in_bitmap(disk.array.metadata, None, disk.array.uuid), "{disk}");
         let said = disk.case.text_of_disk("bitmap.txt", disk.disk);
         let value =
             |name: &str| said.lines().find_map(|l| l.trim_start().strip_prefix(name)?.trim_start().strip_prefix(": "));
@@ -48,7 +48,7 @@ fn bitmaps_of_members_load() {
         let Some(area) = &disk.bitmap else { continue };
         let said = &disk.case.manifest;
         let context = LoadContext {
-            uuid: uuid_in_bitmap(disk.array.metadata, disk.array.uuid),
+            uuid: uuid_in_bitmap(disk.array.metadata, None, disk.array.uuid),
             events: disk.array.events,
             sync_size: match disk.array.level {
                 Some(Level::Raid10) => Sectors::from_bytes_floor(said.size_bytes),
@@ -56,6 +56,7 @@ fn bitmaps_of_members_load() {
             },
             resync: disk.array.resync,
             is_whole: said.degraded == Some(0),
+            host: None,
         };
         let loaded = LoadedBitmap::load(area, &context).unwrap_or_else(|e| panic!("{disk}: {e}"));
         assert_eq!(loaded.stale, None, "{disk}");
