@@ -67,6 +67,14 @@ pub enum Message {
     },
     /// Shard → Control: no request is under way and no lease held; answer to `Drain`.
     Drained,
+    /// Shard → Control: a member could not read there; the content was found elsewhere, or not at all. Component addresses on parity
+    /// levels, array addresses on mirrored ones.
+    ReadError {
+        /// Start.
+        start: Sector,
+        /// Length.
+        len: Sectors,
+    },
     /// Shard → Control: no write of this shard is under way in the window, and none starts; answer to `SyncBar`.
     SyncBarred {
         /// The window.

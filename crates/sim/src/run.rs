@@ -58,6 +58,8 @@ pub struct Stats {
     pub syncs: u64,
     /// Members that were rebuilt.
     pub rebuilt: u64,
+    /// Sectors that could not be read and were written anew.
+    pub healed: u64,
     /// Checks and repairs that had silent corruption to find.
     pub scrubs: u64,
 }
@@ -78,6 +80,7 @@ impl Stats {
         self.syncs += other.syncs;
         self.rebuilt += other.rebuilt;
         self.scrubs += other.scrubs;
+        self.healed += other.healed;
     }
 }
 
@@ -87,7 +90,7 @@ impl fmt::Display for Stats {
             f,
             "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
              failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt, {} \
-             corruptions scrubbed",
+             corruptions scrubbed, {} sectors healed",
             self.seeds,
             self.rounds,
             self.steps,
@@ -101,6 +104,7 @@ impl fmt::Display for Stats {
             self.syncs,
             self.rebuilt,
             self.scrubs,
+            self.healed,
         )
     }
 }
@@ -264,6 +268,7 @@ impl Seed {
         self.stats.crashes += u64::from(end.power_cut);
         self.stats.failures += end.failures;
         self.stats.syncs += end.syncs;
+        self.stats.healed += end.healed;
         self.stats.rebuilt += end.arrived.len() as u64;
         let powered_off = end.power_cut || self.rng.percent(50);
         for disk in &mut self.disks {

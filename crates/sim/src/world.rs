@@ -77,6 +77,8 @@ pub(crate) struct RoundEnd {
     pub last_sync: Option<SyncEnd>,
     /// Syncs that came to their end.
     pub syncs: u64,
+    /// Sectors that could not be read and were written anew.
+    pub healed: u64,
     /// Redundancy may be wrong somewhere, by what the engine says.
     pub unsynced: bool,
     pub next_request: u64,
@@ -114,6 +116,7 @@ pub(crate) struct World<'a> {
     failures: u64,
     arrived: BTreeMap<usize, Slot>,
     syncs: u64,
+    healed: u64,
     operator_due: bool,
     /// A superblock of the array, for disks that join.
     pub(crate) superblock: Superblock,
@@ -156,6 +159,7 @@ impl<'a> World<'a> {
             failures: 0,
             arrived: BTreeMap::new(),
             syncs: 0,
+            healed: 0,
             operator_due: false,
             superblock: config.members[0].superblock.clone(),
             scenario: scenario.clone(),
@@ -206,6 +210,7 @@ impl<'a> World<'a> {
             failures: self.failures,
             arrived: self.arrived,
             syncs: self.syncs,
+            healed: self.healed,
             unsynced: status.map.unsynced_from.is_some(),
             last_sync: status.sync.last,
             next_request: self.workload.next_id(),
@@ -351,6 +356,7 @@ impl<'a> World<'a> {
                         self.arrived.insert(disk, slot);
                     }
                 }
+                Event::ReadErrorCorrected { len, .. } => self.healed += len.0,
                 Event::SyncEnded { complete, .. } => {
                     self.syncs += u64::from(complete);
                     self.last_progress = self.moment;

@@ -44,6 +44,7 @@ fn plain_seeds() {
     assert!(stats.stale_offered > 10, "{stats}");
     assert!(stats.sectors_checked > 100_000, "{stats}");
     assert!(stats.syncs > 80 && stats.rebuilt > 30 && stats.scrubs > 15, "{stats}");
+    assert!(stats.healed > 50, "{stats}");
 }
 
 #[test]

@@ -41,6 +41,7 @@ impl Control {
             (Command::SetReadOnly(false), Life::Sealing { .. } | Life::ReadOnly) => self.unseal(),
             (Command::SetReadOnly(_), _) => {}
             (Command::SetSyncSpeed { min, max }, _) => self.sync.set_speed(min, max),
+            (Command::SetMaxReadErrors(most), _) => self.heals.set_most(most),
             (Command::SetSyncRange { min, max }, _) => (self.sync.min, self.sync.max) = (min, max),
             (_, Life::Sealing { .. } | Life::ReadOnly) => return Err(CommandError::ReadOnly),
             (command, Life::Running) => return self.change_members(command),
@@ -132,6 +133,8 @@ impl Control {
     /// Whether an array that is closing has nothing left to do.
     pub(super) fn at_rest(&self) -> bool {
         let quiet = self.sync.is_idle()
+            && self.heals.is_idle()
+            && self.heals.is_idle()
             && self.round.is_none()
             && self.flushes.idle()
             && self.parked.is_empty()

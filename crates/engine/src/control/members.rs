@@ -22,9 +22,11 @@ impl Control {
             Command::Remove(member) => self.remove(member),
             Command::Replace(member) => self.replace(member),
             Command::Sync(request) => self.on_sync_command(request),
-            Command::Stop | Command::SetReadOnly(_) | Command::SetSyncSpeed { .. } | Command::SetSyncRange { .. } => {
-                Ok(())
-            }
+            Command::Stop
+            | Command::SetReadOnly(_)
+            | Command::SetSyncSpeed { .. }
+            | Command::SetMaxReadErrors(_)
+            | Command::SetSyncRange { .. } => Ok(()),
         }
     }
 

@@ -16,6 +16,7 @@
 mod bitmap;
 mod failure;
 mod flush;
+mod heal;
 mod leases;
 mod life;
 mod members;
@@ -41,6 +42,7 @@ use crate::msg::{Message, Peer, ShardId};
 use bitmap::Bitmap;
 use failure::Failures;
 use flush::{Caller, Flushes};
+use heal::Heals;
 use leases::Leases;
 use life::Life;
 use outbox::Outbox;
@@ -85,6 +87,7 @@ pub struct Control {
 
     leases: Leases,
     sync: Sync,
+    heals: Heals,
     flushes: Flushes,
     /// Flushes that wait until a member's failure is on record.
     parked: Vec<Caller>,
@@ -122,6 +125,7 @@ impl Control {
             retry_at: Nanos(0),
             leases: Leases::default(),
             sync,
+            heals: Heals::new(&map),
             region,
             flushes: Flushes::default(),
             parked: Vec::new(),
@@ -177,6 +181,7 @@ impl Control {
         self.announce_arrivals();
         self.settle_parked(now);
         self.settle_wants();
+        self.issue_heals();
         let sync_ended = self.pursue_sync(now);
         self.pursue_life(now);
         self.begin_clearing(now);
@@ -212,6 +217,7 @@ impl Control {
             events: self.superblocks.events(),
             bitmap: self.bitmap.as_ref().map(Bitmap::status),
             sync: self.sync_status(),
+            read_errors: self.heals.corrected(),
             counters: Counters { flush_rounds: self.flushes.rounds(), ..self.counters },
         }
     }
@@ -227,6 +233,7 @@ impl Control {
                 self.flushes.request(Caller::Shard(shard, token));
             }
             Message::Drained => self.on_drained(shard),
+            Message::ReadError { start, len } => self.on_read_error(start, len),
             Message::SyncBarred { window } => self.on_sync_barred(shard, window),
             Message::SyncDone { window, outcome } => self.on_sync_done(now, window, *outcome),
             Message::LeaseGranted(_)

@@ -32,6 +32,9 @@ pub enum Command {
         /// At most.
         max: Option<u64>,
     },
+    /// md's `max_read_errors`: a member on which more blocks than this had to be written anew, halved with every hour, is
+    /// failed.
+    SetMaxReadErrors(u32),
     /// md's `sync_min` and `sync_max`: where a check or repair begins and ends.
     SetSyncRange {
         /// First sector.
@@ -229,6 +232,8 @@ pub struct Status {
     pub bitmap: Option<BitmapStatus>,
     /// Resync, recovery, check and repair.
     pub sync: SyncStatus,
+    /// By member: sectors that could not be read and were written anew (md's `errors`).
+    pub read_errors: Vec<u64>,
     /// Work done since the start.
     pub counters: Counters,
 }

@@ -384,6 +384,7 @@ impl Shard {
             | Message::MapApplied { .. }
             | Message::Flush { .. }
             | Message::Drained
+            | Message::ReadError { .. }
             | Message::SyncBarred { .. }
             | Message::SyncDone { .. } => debug_assert!(false, "a message for Control came to a shard"),
         }

@@ -6,6 +6,7 @@ use raidus_units::{MemberId, Nanos, Sector, Sectors, Slot};
 use super::{Shard, TokenKind, WriteKind, token};
 use crate::io::{MemAddr, MemberError, MemberOp, Request, RequestError};
 use crate::map::MemberMap;
+use crate::msg::Message;
 use crate::shard::stripe::Band;
 
 /// What to do when the member cannot.
@@ -86,8 +87,13 @@ impl Shard {
                     }
                     self.child_failed(parent);
                 }
-                Fallback::Copies { tried } => self.read_copy(parent, piece.array, piece.len, piece.buf, tried),
+                Fallback::Copies { tried } => {
+                    self.tell_control(Message::ReadError { start: piece.array, len: piece.len });
+                    self.read_copy(parent, piece.array, piece.len, piece.buf, tried);
+                }
                 Fallback::Stripe { row, index, lo } => {
+                    let start = Sector(row * self.geometry.chunk().0) + lo;
+                    self.tell_control(Message::ReadError { start, len: piece.len });
                     let band = Band { row, lo, hi: lo + piece.len, first: index, disks: 1 };
                     self.reconstruct(now, parent, band, piece.buf);
                 }

@@ -11,7 +11,7 @@ use super::stripe::{Job, Phase, StripeOp};
 use super::{Needy, Shard, TokenKind, WriteKind, token};
 use crate::io::{Compute, MemAddr, MemberError, MemberOp, Output, RequestError};
 use crate::map::MemberMap;
-use crate::msg::StripeKind;
+use crate::msg::{Message, Peer, StripeKind};
 use crate::plan::{Access, DataSet, Recovery, StripeView, WritePlan, plan_write, recovery as plan_recovery};
 
 /// A block of a stripe.
@@ -98,13 +98,16 @@ impl Shard {
             Phase::Reading(job) => {
                 if result.is_err() {
                     op.read_failed = true;
+                    let (start, len) = (op.start, op.band.len());
+                    self.out.push_back(Output::Send { to: Peer::Control, message: Message::ReadError { start, len } });
+                    let op = &mut self.stripes[id];
                     match Block::from_part(part) {
                         Block::Data(i) => op.avoid.insert(i),
                         Block::P => op.avoid_p = true,
                         Block::Q => op.avoid_q = true,
                     }
                 }
-                if op.pending == 0 {
+                if self.stripes[id].pending == 0 {
                     self.after_reads(now, id, job);
                 }
             }

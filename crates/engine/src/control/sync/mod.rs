@@ -9,7 +9,7 @@
 //! may disagree; else what was asked for.
 
 mod speed;
-mod windows;
+pub(super) mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ pub(super) struct Sync {
     /// What the operator asked for.
     requested: Option<SyncAction>,
     frozen: bool,
-    next_window: u64,
+    pub(super) next_window: u64,
     /// Members that lack only what the bitmap says.
     pub(super) by_bitmap: BTreeSet<MemberId>,
     /// Members whose rebuild cannot go on: what they need cannot be read. Until the map changes.
@@ -268,7 +268,7 @@ impl Control {
     }
 
     /// Whether what was decided about members is on record and in force. Before that, nothing is written to them.
-    fn settled(&self) -> bool {
+    pub(super) fn settled(&self) -> bool {
         self.failures.all_durable() && !self.map_changed && self.round.is_none()
     }
 
@@ -288,7 +288,7 @@ impl Control {
     }
 
     /// The end of the address space in which members are compared: component addresses, for raid10 array addresses.
-    fn agreement_end(&self) -> Sector {
+    pub(super) fn agreement_end(&self) -> Sector {
         match &self.geometry {
             raidus_layout::Geometry::Mirror(g) => Sector(g.array_sectors().0),
             geometry => Sector(geometry.component_sectors().0),
@@ -340,6 +340,13 @@ impl Control {
 
     pub(super) fn on_sync_done(&mut self, now: Nanos, window: u64, outcome: SyncOutcome) {
         let barred = matches!(self.geometry, raidus_layout::Geometry::Mirror(_));
+        self.count_healed(now, &outcome.healed);
+        if self.heals.on_done(window) {
+            if barred {
+                self.out.broadcast(self.tunables.shards, &Message::SyncUnbar { window });
+            }
+            return;
+        }
         let Some(run) = &mut self.sync.running else { return };
         let Some(done) = run.windows.remove(&window) else { return };
         if barred {
@@ -352,13 +359,6 @@ impl Control {
         run.healed_sectors += outcome.healed.iter().map(|h| h.len.0).sum::<u64>();
         let room = REPORT_MAX.saturating_sub(run.unreadable.len());
         run.unreadable.extend(outcome.unreadable.iter().take(room));
-        for healed in &outcome.healed {
-            self.events.push_back(Event::ReadErrorCorrected {
-                member: healed.member,
-                start: healed.start,
-                len: healed.len,
-            });
-        }
         if outcome.write_failed {
             run.stop.get_or_insert(Stop::Failed);
         } else if !outcome.unreadable.is_empty() && run.action == SyncAction::Recover {
@@ -369,6 +369,7 @@ impl Control {
     }
 
     pub(super) fn on_sync_barred(&mut self, shard: ShardId, window: u64) {
+        self.heals.on_barred(shard, window);
         let Some(window) = self.sync.running.as_mut().and_then(|run| run.windows.get_mut(&window)) else { return };
         window.barring.remove(&shard);
     }

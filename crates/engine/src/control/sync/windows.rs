@@ -7,20 +7,30 @@ use raidus_layout::{Geometry, Holds};
 use raidus_units::{Nanos, Sector, Sectors, Slot};
 
 use super::super::bitmap::Bitmap;
+use super::super::outbox::Outbox;
 use super::{Control, Run};
 use crate::map::MemberState;
 use crate::msg::{Message, Region, ShardId, zone_owner, zone_sectors};
-use crate::sync::{Ranges, SyncAction, SyncJob};
+use crate::sync::{Ranges, SyncAction, SyncJob, SyncWork};
 
 /// A part of the action that is under way.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(in super::super) struct Window {
     pub lo: Sector,
     pub hi: Sector,
     /// Shards that may still be writing there.
     pub barring: BTreeSet<ShardId>,
     /// Goes to the shard when nobody writes there any more.
     job: Option<(ShardId, SyncJob)>,
+}
+
+impl Window {
+    /// Sends the job if nobody writes in the window any more.
+    pub fn send_job(&mut self, out: &mut Outbox) {
+        if let Some((shard, job)) = self.job.take_if(|_| self.barring.is_empty()) {
+            out.send(shard, Message::Sync(job));
+        }
+    }
 }
 
 /// Which bits of the bitmap an action goes by.
@@ -53,11 +63,8 @@ impl Control {
         let settled = self.settled();
         while settled && self.sync.speed.next_at() <= now && self.issue_window(now) {}
         let Some(run) = &mut self.sync.running else { return };
-        for window in run.windows.values_mut().filter(|w| w.barring.is_empty()) {
-            if let Some((shard, job)) = window.job.take() {
-                self.out.send(shard, Message::Sync(job));
-            }
-        }
+        let out = &mut self.out;
+        run.windows.values_mut().for_each(|window| window.send_job(out));
     }
 
     /// Issues one window. Ranges that need no work are passed on the way.
@@ -76,9 +83,25 @@ impl Control {
             run.on_done(lo, hi);
             return true;
         }
+        let window = self.open_window(action.work(), (lo, hi), ranges);
+        if let Some(run) = &mut self.sync.running {
+            run.windows.insert(number, window);
+        }
+        self.sync.speed.on_issued(now, hi - lo);
+        true
+    }
+
+    /// Numbers a window and, on mirrored levels, has its ranges barred.
+    pub(in super::super) fn open_window(
+        &mut self,
+        work: SyncWork,
+        (lo, hi): (Sector, Sector),
+        ranges: Vec<(Sector, Sectors)>,
+    ) -> Window {
+        let number = self.sync.next_window;
         self.sync.next_window += 1;
         let ranges: Ranges = Arc::from(ranges);
-        let job = SyncJob { window: number, work: action.work(), ranges: ranges.clone() };
+        let job = SyncJob { window: number, work, ranges: ranges.clone() };
         let shards = self.tunables.shards;
         let (shard, barring) = match &self.geometry {
             Geometry::Parity(g) => (zone_owner(lo, g.chunk(), shards), BTreeSet::new()),
@@ -87,9 +110,7 @@ impl Control {
                 (ShardId((number % u64::from(shards.max(1))) as u16), (0..shards).map(ShardId).collect())
             }
         };
-        run.windows.insert(number, Window { lo, hi, barring, job: Some((shard, job)) });
-        self.sync.speed.on_issued(now, hi - lo);
-        true
+        Window { lo, hi, barring, job: Some((shard, job)) }
     }
 
     /// A window does not cross a zone, since one shard does it. Regions that need no work are one window.
