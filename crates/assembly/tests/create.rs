@@ -5,7 +5,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::probe_all;
-use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, plan};
+use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, Policy, plan};
 use raidus_format::bitmap::BitmapSuper;
 use raidus_format::{MdUuid, MetadataVersion, Timestamp};
 use raidus_golden::Case;
@@ -48,6 +48,8 @@ fn compare(case: &Case, params: &CreateParams) {
         assert_eq!(made.chunk, theirs.chunk, "{name}");
         assert_eq!(made.raid_disks, theirs.raid_disks, "{name}");
         assert_eq!(made.bitmap, theirs.bitmap, "{name}");
+        let place = |ppl: Option<raidus_format::PplArea>| ppl.map(|log| (log.offset, log.size));
+        assert_eq!(place(made.ppl), place(theirs.ppl), "{name}");
         let (theirs, made) = (found.member(), ours.superblock.member());
         assert_eq!(made.data_offset, theirs.data_offset, "{name}");
         assert_eq!(made.data_size, theirs.data_size, "{name}");
@@ -126,6 +128,7 @@ fn parse(case: &Case) -> Option<CreateParams> {
             "--write-mostly" => write_mostly = true,
             "--failfast" => failfast = true,
             "missing" => p.devices.push(CreateDevice::Missing),
+            "--consistency-policy" if value == "ppl" => p.policy = Some(Policy::Ppl),
             "--consistency-policy" | "--write-journal" => return None,
             path => {
                 // dm-dust stands in front of disk 0.

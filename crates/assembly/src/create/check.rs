@@ -10,6 +10,9 @@ use super::place::Placement;
 const NAME_MAX: usize = 32;
 const DEVICES_MAX_V090: usize = 27;
 const CHUNK_MIN: Sectors = Sectors::from_kib(4);
+/// The most members of an array with a partial parity log.
+const PPL_SLOTS_MAX: u16 = 64;
+
 /// First sector after a superblock and the room in front of it.
 const SUPERBLOCK: Sectors = Sectors(8);
 
@@ -97,6 +100,9 @@ fn bitmap_options(p: &CreateParams) -> Result<(), CreateError> {
     if p.write_behind.is_some() && level != Level::Raid1 {
         return Err(CreateError::NotForLevel { option: "--write-behind", level });
     }
+    if p.policy == Some(Policy::Ppl) {
+        return partial_parity(p);
+    }
     match (p.bitmap, p.policy) {
         (BitmapWish::Internal { .. }, Some(Policy::Resync)) => Err(CreateError::Contradiction(
             "--consistency-policy=resync and --bitmap=internal exclude each other; leave one out",
@@ -109,6 +115,25 @@ fn bitmap_options(p: &CreateParams) -> Result<(), CreateError> {
         }
         _ => Ok(()),
     }
+}
+
+/// What a partial parity log asks for.
+fn partial_parity(p: &CreateParams) -> Result<(), CreateError> {
+    if p.level != Level::Raid5 {
+        return Err(CreateError::NotForLevel { option: "--consistency-policy=ppl", level: p.level });
+    }
+    if !p.metadata.is_v1() {
+        return Err(CreateError::NotForMetadata { metadata: p.metadata, what: "a partial parity log" });
+    }
+    if matches!(p.bitmap, BitmapWish::Internal { .. }) {
+        return Err(CreateError::Contradiction(
+            "--consistency-policy=ppl and --bitmap=internal exclude each other; leave one out",
+        ));
+    }
+    if p.raid_disks > PPL_SLOTS_MAX {
+        return Err(CreateError::Contradiction("Linux md keeps partial parity logs for 64 members at most"));
+    }
+    Ok(())
 }
 
 fn metadata(p: &CreateParams) -> Result<(), CreateError> {

@@ -134,14 +134,14 @@ fn bitmap(params: &JoinParams<'_>) -> Result<Option<BitmapPlan>, JoinError> {
 fn place(params: &JoinParams<'_>, bitmap: Option<&BitmapPlan>) -> Result<Placement, JoinError> {
     let (array, device) = (params.like.array(), params.device);
     let of_others = params.like.member().data_offset.from_start();
-    let own = place::data_offset(array.metadata, device.size, array.chunk);
+    let own = place::data_offset(array.metadata, device.size, array.chunk, array.ppl.map(|log| log.size));
     let area = bitmap.map(|b| (b.offset, b.sectors));
     let fits = |offset: Sectors| {
         let at = place::place(array.metadata, device.size, offset, array.size, bitmap.map(|b| b.sectors))?;
         (at.data_size >= array.size && check::bitmap_room(device, &at, area).is_ok()).then_some(at)
     };
     let wanted = device.data_offset.unwrap_or(of_others);
-    let usable = place::usable(array.metadata, device.size, wanted.min(own));
+    let usable = place::usable(array.metadata, device.size, wanted.min(own), array.ppl.map(|log| log.size));
     let too_small = JoinError::TooSmall { device: device.name.clone(), usable: usable.kib(), needed: array.size.kib() };
     fits(wanted).or_else(|| fits(own)).ok_or(too_small)
 }

@@ -13,9 +13,10 @@ pub use params::{
     Written,
 };
 
+use raidus_format::ppl::PplHeader;
 use raidus_format::{
     ArrayUpdate, BadBlockArea, DeviceState, Geometry as StoredGeometry, MemberUpdate, MetadataVersion, NewSuperblock,
-    Recovery, ResyncMark, SUPERBLOCK_BYTES, Superblock, bitmap,
+    PplArea, Recovery, ResyncMark, SUPERBLOCK_BYTES, Superblock, bitmap,
 };
 use raidus_layout::{Geometry, GeometryParams, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors};
@@ -65,7 +66,12 @@ pub fn plan(params: &CreateParams) -> Result<CreatePlan, CreateError> {
         },
         devices: device_table(params, &roles),
         bitmap: bitmap.as_ref().map(|b| b.offset),
-        ppl: None,
+        ppl: ppl_room(params).map(|size| PplArea {
+            offset: place::bitmap_offset(params.metadata, size),
+            size,
+            // The kernel makes it a ring when it first starts the array.
+            multiple: false,
+        }),
         journal: false,
         reshape: None,
         geometry: StoredGeometry {
@@ -124,7 +130,8 @@ impl<'a> Planner<'a> {
         });
         // The first device decides for all.
         let first = params.devices.iter().find_map(present).map_or(Sectors::ZERO, |d| d.size);
-        let data_offset = params.data_offset.unwrap_or_else(|| place::data_offset(params.metadata, first, chunk));
+        let data_offset =
+            params.data_offset.unwrap_or_else(|| place::data_offset(params.metadata, first, chunk, ppl_room(params)));
         Planner { params, chunk, data_offset, notes: Vec::new() }
     }
 
@@ -133,7 +140,8 @@ impl<'a> Planner<'a> {
     }
 
     fn usable(&self, device: &NewMember) -> Sectors {
-        let usable = place::usable(self.params.metadata, device.size, self.data_offset_of(device));
+        let offset = self.data_offset_of(device);
+        let usable = place::usable(self.params.metadata, device.size, offset, ppl_room(self.params));
         // 0.90 counts KiB.
         if self.params.metadata == MetadataVersion::V0_90 { usable.round_down(Sectors(2)) } else { usable }
     }
@@ -187,7 +195,7 @@ impl<'a> Planner<'a> {
         let p = self.params;
         let wanted = match (p.bitmap, p.policy) {
             (BitmapWish::Internal { chunk }, _) => Some(chunk),
-            (BitmapWish::None, _) | (_, Some(Policy::Resync)) => None,
+            (BitmapWish::None, _) | (_, Some(Policy::Resync | Policy::Ppl)) => None,
             (BitmapWish::Auto, Some(Policy::Bitmap)) => Some(None),
             (BitmapWish::Auto, None) => {
                 (place::bitmap_by_default(p.level, component) || p.write_behind.is_some()).then_some(None)
@@ -257,9 +265,11 @@ impl<'a> Planner<'a> {
             return Err(CreateError::MissingTooMany { level: p.level, missing: p.devices.len() });
         };
         let offset = self.data_offset_of(device);
-        let at = place::place(p.metadata, device.size, offset, component, bitmap.map(|b| b.sectors));
+        let log = update.ppl;
+        let kept = bitmap.map(|b| (b.offset, b.sectors)).or(log.map(|log| (log.offset, log.size)));
+        let at = place::place(p.metadata, device.size, offset, component, kept.map(|(_, sectors)| sectors));
         let at = at.ok_or_else(|| check::too_small(device, self.chunk))?;
-        check::bitmap_room(device, &at, bitmap.map(|b| (b.offset, b.sectors)))?;
+        check::bitmap_room(device, &at, kept)?;
         let superblock = Superblock::create(&NewSuperblock {
             metadata: p.metadata,
             uuid: p.uuid,
@@ -282,7 +292,8 @@ impl<'a> Planner<'a> {
             },
         })
         .map_err(|source| CreateError::Superblock { device: device.name.clone(), source })?;
-        let writes = writes(device, &at, bitmap, &superblock);
+        let log = log.map(|log| (log.offset, PplHeader { generation: 0, entries: Vec::new() }.encode(p.uuid)));
+        let writes = writes(device, &at, bitmap, log, &superblock);
         Ok(MemberPlan {
             device: assigned.device,
             name: device.name.clone(),
@@ -308,6 +319,7 @@ fn writes(
     device: &NewMember,
     at: &Placement,
     bitmap: Option<&BitmapPlan>,
+    log: Option<(i64, Vec<u8>)>,
     superblock: &Superblock,
 ) -> Vec<PlannedWrite> {
     let mut writes = Vec::new();
@@ -323,8 +335,16 @@ fn writes(
     if let Some(b) = bitmap {
         writes.push(PlannedWrite { what: Written::Bitmap, at: from_superblock(b.offset), bytes: b.bytes.clone() });
     }
+    if let Some((offset, bytes)) = log {
+        writes.push(PlannedWrite { what: Written::Ppl, at: from_superblock(offset), bytes });
+    }
     writes.push(PlannedWrite { what: Written::Superblock, at: at.super_offset, bytes: superblock.encode() });
     writes
+}
+
+/// Room for a partial parity log, if there is to be one.
+fn ppl_room(params: &CreateParams) -> Option<Sectors> {
+    (params.policy == Some(Policy::Ppl)).then_some(place::PPL)
 }
 
 fn present(device: &CreateDevice) -> Option<&NewMember> {

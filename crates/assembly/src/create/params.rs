@@ -98,6 +98,8 @@ pub enum Policy {
     Resync,
     /// A resync of what the bitmap marks.
     Bitmap,
+    /// Replay of a partial parity log on each member (raid5).
+    Ppl,
 }
 
 /// All that has to be written to make the array.
@@ -160,6 +162,8 @@ pub enum Written {
     BadBlockLog,
     /// The bitmap, all ones.
     Bitmap,
+    /// An empty partial parity log.
+    Ppl,
     /// The superblock.
     Superblock,
 }

@@ -12,6 +12,8 @@ const DATA_ALIGN: u64 = 1024 * KIB;
 const HEADROOM_MAX: u64 = 128 * 1024 * KIB;
 /// Room for the superblock at the front (4 KiB before it in 1.2) and the bad-block log.
 const FRONT: u64 = 24;
+/// Sectors of a partial parity log.
+pub(crate) const PPL: Sectors = Sectors(2048);
 /// Sectors of a bad-block log.
 pub(crate) const BAD_BLOCK_LOG: u64 = 8;
 /// raid1 without a size given uses whole multiples of this.
@@ -35,8 +37,8 @@ pub(crate) fn bitmap_reserve(size: Sectors) -> Sectors {
     })
 }
 
-/// Where data starts when nobody says otherwise.
-pub(crate) fn data_offset(metadata: MetadataVersion, device: Sectors, chunk: Sectors) -> Sectors {
+/// Where data starts when nobody says otherwise. `log` is the room for a partial parity log, which takes that of a bitmap.
+pub(crate) fn data_offset(metadata: MetadataVersion, device: Sectors, chunk: Sectors, log: Option<Sectors>) -> Sectors {
     if !matches!(metadata, MetadataVersion::V1_1 | MetadataVersion::V1_2) {
         return Sectors::ZERO;
     }
@@ -45,16 +47,22 @@ pub(crate) fn data_offset(metadata: MetadataVersion, device: Sectors, chunk: Sec
     while headroom.saturating_mul(1024) > device.0 && (chunk.is_zero() || headroom / 2 >= chunk.0.saturating_mul(2)) {
         headroom /= 2;
     }
-    Sectors(FRONT + bitmap_reserve(device).0 + headroom).round_up(Sectors(DATA_ALIGN))
+    Sectors(FRONT + log.unwrap_or_else(|| bitmap_reserve(device)).0 + headroom).round_up(Sectors(DATA_ALIGN))
 }
 
-/// What of a device can hold data.
-pub(crate) fn usable(metadata: MetadataVersion, device: Sectors, data_offset: Sectors) -> Sectors {
+/// What of a device can hold data. `log` as in [`data_offset`].
+pub(crate) fn usable(
+    metadata: MetadataVersion,
+    device: Sectors,
+    data_offset: Sectors,
+    log: Option<Sectors>,
+) -> Sectors {
     match metadata {
         MetadataVersion::V0_90 => metadata.superblock_at(device).map_or(Sectors::ZERO, Sector::from_start),
         MetadataVersion::V1_0 => {
             let whole = device.round_down(Sectors(8));
-            whole.saturating_sub(Sectors(FRONT) + bitmap_reserve(device)).saturating_sub(data_offset)
+            let reserved = log.unwrap_or_else(|| bitmap_reserve(device));
+            whole.saturating_sub(Sectors(FRONT) + reserved).saturating_sub(data_offset)
         }
         MetadataVersion::V1_1 | MetadataVersion::V1_2 => device.saturating_sub(data_offset),
     }
@@ -92,7 +100,7 @@ pub(crate) fn bitmap_chunk_default(metadata: MetadataVersion, component: Sectors
     Some(bitmap_chunk_min(metadata, component)?.max(BITMAP_CHUNK_DEFAULT))
 }
 
-/// Distance of the bitmap from the superblock.
+/// Distance of the bitmap, or of the partial parity log, from the superblock.
 pub(crate) fn bitmap_offset(metadata: MetadataVersion, bitmap: Sectors) -> i64 {
     match metadata {
         // Before the superblock, with the bad-block log in between.
@@ -115,7 +123,7 @@ pub(crate) struct Placement {
 }
 
 /// Places on one device. `component` is the superblock's size field (0 for linear and raid0); `bitmap` the sectors of an
-/// internal bitmap.
+/// internal bitmap or a partial parity log.
 pub(crate) fn place(
     metadata: MetadataVersion,
     device: Sectors,
@@ -170,7 +178,7 @@ mod tests {
     const MIB: u64 = 1024 * KIB;
 
     fn offset(device: u64, chunk_kib: u64) -> u64 {
-        data_offset(MetadataVersion::V1_2, Sectors(device), Sectors::from_kib(chunk_kib)).0
+        data_offset(MetadataVersion::V1_2, Sectors(device), Sectors::from_kib(chunk_kib), None).0
     }
 
     #[test]

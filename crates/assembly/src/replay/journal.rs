@@ -50,7 +50,7 @@ struct Stripe {
 
 /// What can be done with a journal.
 pub(crate) enum JournalUse {
-    /// There is nothing to replay.
+    /// It is empty. One that only speaks of what is done is not: who writes past a journal must have emptied it.
     Nothing,
     /// This is to be replayed.
     Replay(JournalReplay),
@@ -65,7 +65,7 @@ impl JournalReplay {
         let Some((complete, data_only)) = collect(scan.records(), geometry) else {
             return JournalUse::Unusable("it speaks of places that the array does not have");
         };
-        if complete.is_empty() && data_only.is_empty() {
+        if scan.records().is_empty() {
             return JournalUse::Nothing;
         }
         let relog = data_only
