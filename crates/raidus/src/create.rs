@@ -54,7 +54,7 @@ pub struct CreateArgs {
     /// What one bit of the bitmap covers, in KiB or with K, M, G; default: 64M or more.
     #[arg(long, value_name = "SIZE")]
     bitmap_chunk: Option<String>,
-    /// What keeps members equal after a crash: resync or bitmap.
+    /// What keeps members equal after a crash: resync, bitmap, or (raid5) ppl. raidus itself only reads arrays with ppl.
     #[arg(short = 'k', long, value_name = "POLICY")]
     consistency_policy: Option<String>,
     /// raid1 with --write-mostly: most writes that may be outstanding on the members after it; default 256.
@@ -234,8 +234,9 @@ fn policy(text: Option<&str>) -> Result<Option<Policy>, Failure> {
         None => None,
         Some("resync") => Some(Policy::Resync),
         Some("bitmap") => Some(Policy::Bitmap),
+        Some("ppl") => Some(Policy::Ppl),
         Some(other) => {
-            return Err(usage("--consistency-policy", format!("'{other}' is not possible: resync and bitmap are")));
+            return Err(usage("--consistency-policy", format!("'{other}' is not possible: resync, bitmap and ppl are")));
         }
     })
 }
@@ -315,7 +316,8 @@ fn refuse_split_blocks(plan: &CreatePlan, devices: &[Option<MemberDevice>]) -> R
     Ok(())
 }
 
-fn describe_member(found: &raidus_format::Found) -> String {
+/// What a superblock that is about to be lost says.
+pub fn describe_member(found: &raidus_format::Found) -> String {
     let Some(array) = found.raw.as_ref().map(|raw| raw.array()) else {
         return format!("a damaged md superblock ({})", found.version);
     };
