@@ -113,8 +113,49 @@ impl Member {
         matches!(self.state, MemberState::InSync(_) | MemberState::Rebuilding { .. })
     }
 
-    fn overlaps_bad(&self, device: Sector, len: Sectors) -> bool {
+    /// Whether a known bad block is in this range of the device.
+    pub fn overlaps_bad(&self, device: Sector, len: Sectors) -> bool {
         let first = self.bad_blocks.partition_point(|(s, n)| *s + *n <= device);
         self.bad_blocks.get(first).is_some_and(|(s, _)| *s < device + len)
+    }
+
+    /// Whether all of this range of the device is known as bad.
+    pub fn is_all_bad(&self, device: Sector, len: Sectors) -> bool {
+        let first = self.bad_blocks.partition_point(|(s, n)| *s + *n <= device);
+        self.bad_blocks.get(first).is_some_and(|(s, n)| *s <= device && device + len <= *s + *n)
+    }
+
+    /// Notes a range of the device as bad.
+    pub fn add_bad(&mut self, device: Sector, len: Sectors) {
+        let (mut start, mut end) = (device, device + len);
+        self.bad_blocks.retain(|(s, n)| {
+            let touches = *s <= end && start <= *s + *n;
+            if touches {
+                (start, end) = (start.min(*s), end.max(*s + *n));
+            }
+            !touches
+        });
+        let at = self.bad_blocks.partition_point(|(s, _)| *s < start);
+        self.bad_blocks.insert(at, (start, end - start));
+    }
+
+    /// Notes a range of the device as good. What shares a unit of the log with a bad sector stays bad.
+    pub fn remove_bad(&mut self, device: Sector, len: Sectors) {
+        let end = device + len;
+        let mut left = Vec::with_capacity(self.bad_blocks.len() + 1);
+        for (s, n) in self.bad_blocks.drain(..) {
+            let e = s + n;
+            if e <= device || end <= s {
+                left.push((s, n));
+                continue;
+            }
+            if s < device {
+                left.push((s, device - s));
+            }
+            if end < e {
+                left.push((end, e - end));
+            }
+        }
+        self.bad_blocks = left;
     }
 }

@@ -39,7 +39,8 @@ pub struct Region(pub u64);
 /// # Failures
 /// A shard whose member write failed says `MemberFailed` and keeps the request open. Control publishes a map without the
 /// member (`Map`), each shard says `MapApplied` once it plans by it, and when the failure is durable on the survivors *and*
-/// every shard has applied the map, Control says `MapDurable`: only then the request is acknowledged. If the member is the
+/// every shard has applied the map, Control says `MapDurable`: only then the request is acknowledged. Where the member has a
+/// bad-block log, the map may keep it, and name the range as bad. If the member is the
 /// last that holds the data, Control answers `FailureRefused`, and the request ends in an error. A map that says `broken` is the
 /// last one: no epoch becomes durable after it, so whatever waits for `MapDurable` has failed.
 #[derive(Clone, Debug)]
@@ -48,12 +49,21 @@ pub enum Message {
     LeaseWant(Vec<Region>),
     /// Shard → Control: given back; no write of this shard is under way there.
     LeaseReturned(Vec<Region>),
-    /// Shard → Control: a write (or flush) on this member failed.
+    /// Shard → Control: a write on this member failed.
     MemberFailed {
         /// The member.
         member: MemberId,
-        /// The epoch of the map the write was planned by.
-        epoch: u64,
+        /// Where, as (device sector, length), if others of its blocks may still be good.
+        range: Option<(Sector, Sectors)>,
+    },
+    /// Shard → Control: blocks that were known as bad have been written.
+    BadBlocksWritten {
+        /// The member.
+        member: MemberId,
+        /// Device sector.
+        start: Sector,
+        /// Length.
+        len: Sectors,
     },
     /// Shard → Control: this map (and everything before it) is in force here.
     MapApplied {

@@ -82,8 +82,8 @@ pub struct SyncOutcome {
     pub healed: Vec<Healed>,
     /// Ranges (as in the job) that could not be done: what they need cannot be read.
     pub unreadable: Vec<(Sector, Sectors)>,
-    /// A member could not be written; the failure is reported on its own.
-    pub write_failed: bool,
+    /// Writes that failed, as (member, device sector, length); the failures are reported on their own.
+    pub failed_writes: Vec<(MemberId, Sector, Sectors)>,
     /// Clients had requests under way meanwhile.
     pub busy: bool,
 }

@@ -60,6 +60,8 @@ pub struct Stats {
     pub rebuilt: u64,
     /// Sectors that could not be read and were written anew.
     pub healed: u64,
+    /// Rounds in which a member got bad blocks on its list.
+    pub flawed: u64,
     /// Checks and repairs that had silent corruption to find.
     pub scrubs: u64,
 }
@@ -81,6 +83,7 @@ impl Stats {
         self.rebuilt += other.rebuilt;
         self.scrubs += other.scrubs;
         self.healed += other.healed;
+        self.flawed += other.flawed;
     }
 }
 
@@ -90,7 +93,8 @@ impl fmt::Display for Stats {
             f,
             "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
              failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt, {} \
-             corruptions scrubbed, {} sectors healed",
+             corruptions scrubbed, {} sectors healed, {} \
+             rounds with bad blocks",
             self.seeds,
             self.rounds,
             self.steps,
@@ -105,6 +109,7 @@ impl fmt::Display for Stats {
             self.rebuilt,
             self.scrubs,
             self.healed,
+            self.flawed,
         )
     }
 }
@@ -165,6 +170,8 @@ pub(crate) struct Seed {
     oracle: Oracle,
     /// Disks that hold all that was acknowledged.
     fresh: BTreeSet<usize>,
+    /// Disks with known bad blocks, which are no source there.
+    flawed: BTreeSet<usize>,
     /// The slots of disks.
     homes: BTreeMap<usize, Slot>,
     /// Disks that were drawn to fail in the last round, whether or not they did.
@@ -185,6 +192,7 @@ impl Seed {
         let fresh = present(&scenario);
         Ok(Seed {
             oracle: Oracle::new(sectors),
+            flawed: BTreeSet::new(),
             homes: homes(&scenario),
             scenario,
             rng,
@@ -238,7 +246,10 @@ impl Seed {
         let doomed = self.doom(&assembled, last);
         let plan = self.plan(&assembled, &offered, &doomed, round > 0);
         let in_sync = in_sync(&assembled, &offered);
+        let flawed = assembled.members.iter().filter(|m| !m.bad_blocks.is_empty()).map(|m| offered[m.candidate]);
+        self.flawed = flawed.collect();
         let end = self.run(&config, plan, trace)?;
+        self.flawed.extend(&end.flawed);
         self.fresh = in_sync;
         for (disk, slot) in &end.arrived {
             self.fresh.insert(*disk);
@@ -269,6 +280,7 @@ impl Seed {
         self.stats.failures += end.failures;
         self.stats.syncs += end.syncs;
         self.stats.healed += end.healed;
+        self.stats.flawed += u64::from(!end.flawed.is_empty());
         self.stats.rebuilt += end.arrived.len() as u64;
         let powered_off = end.power_cut || self.rng.percent(50);
         for disk in &mut self.disks {
@@ -296,7 +308,7 @@ impl Seed {
         for _ in 0..self.rng.range(1, 2) {
             let mut fewer = offered.clone();
             fewer.remove(self.rng.index(fewer.len()));
-            if self.is_enough(|disk| fewer.contains(&disk)) {
+            if self.is_enough(|disk| fewer.contains(&disk) && !self.flawed.contains(&disk)) {
                 offered = fewer;
             }
         }
@@ -382,6 +394,7 @@ impl Seed {
         self.disks = create::members(&self.scenario, &settled, &mut self.rng)?;
         self.fresh = present(&self.scenario);
         self.homes = homes(&self.scenario);
+        self.flawed.clear();
         self.doomed.clear();
         self.in_doubt = false;
         Ok(())
@@ -403,7 +416,8 @@ impl Seed {
             }
             let holds = |slot: Slot, without: usize| {
                 let held = |(m, seated): (usize, &raidus_assembly::Seated)| {
-                    seated.seat == Seat::InSync(slot) && !doomed.contains(&m) && m != without
+                    let sound = seated.bad_blocks.is_empty() && !doomed.contains(&m);
+                    seated.seat == Seat::InSync(slot) && sound && m != without
                 };
                 assembled.members.iter().enumerate().any(held)
             };

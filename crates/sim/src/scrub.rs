@@ -31,7 +31,10 @@ impl Seed {
             return Ok(());
         }
         let Some(assembled) = self.assemble(&offered)? else { return Ok(()) };
-        if assembled.members.iter().any(|m| matches!(m.seat, Seat::Rebuilding { .. } | Seat::Replacing { .. })) {
+        let flawed = assembled.members.iter().any(|m| !m.bad_blocks.is_empty());
+        if flawed
+            || assembled.members.iter().any(|m| matches!(m.seat, Seat::Rebuilding { .. } | Seat::Replacing { .. }))
+        {
             return Ok(());
         }
         let whole = assembled.members.iter().filter(|m| matches!(m.seat, Seat::InSync(_))).count();

@@ -79,6 +79,8 @@ pub(crate) struct RoundEnd {
     pub syncs: u64,
     /// Sectors that could not be read and were written anew.
     pub healed: u64,
+    /// Disks on which writes failed in places.
+    pub flawed: BTreeSet<usize>,
     /// Redundancy may be wrong somewhere, by what the engine says.
     pub unsynced: bool,
     pub next_request: u64,
@@ -117,6 +119,7 @@ pub(crate) struct World<'a> {
     arrived: BTreeMap<usize, Slot>,
     syncs: u64,
     healed: u64,
+    flawed: BTreeSet<usize>,
     operator_due: bool,
     /// A superblock of the array, for disks that join.
     pub(crate) superblock: Superblock,
@@ -160,6 +163,7 @@ impl<'a> World<'a> {
             arrived: BTreeMap::new(),
             syncs: 0,
             healed: 0,
+            flawed: BTreeSet::new(),
             operator_due: false,
             superblock: config.members[0].superblock.clone(),
             scenario: scenario.clone(),
@@ -211,6 +215,7 @@ impl<'a> World<'a> {
             arrived: self.arrived,
             syncs: self.syncs,
             healed: self.healed,
+            flawed: self.flawed,
             unsynced: status.map.unsynced_from.is_some(),
             last_sync: status.sync.last,
             next_request: self.workload.next_id(),
@@ -357,6 +362,9 @@ impl<'a> World<'a> {
                     }
                 }
                 Event::ReadErrorCorrected { len, .. } => self.healed += len.0,
+                Event::BadBlocks { member, .. } => {
+                    self.flawed.insert(self.plan.places[member.index()].disk);
+                }
                 Event::SyncEnded { complete, .. } => {
                     self.syncs += u64::from(complete);
                     self.last_progress = self.moment;

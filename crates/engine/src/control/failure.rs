@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use raidus_layout::Geometry;
-use raidus_units::{MemberId, Slot};
+use raidus_units::{MemberId, Sector, Sectors, Slot};
 
 use super::Control;
 use super::status::Event;
@@ -122,13 +122,22 @@ enum Verdict {
 }
 
 impl Control {
-    pub(super) fn on_member_failed(&mut self, shard: ShardId, member: MemberId) {
+    pub(super) fn on_member_failed(&mut self, shard: ShardId, member: MemberId, range: Option<(Sector, Sectors)>) {
         let Some(state) = self.map.members.get(member.index()).map(|m| m.state) else { return };
         if state.is_out() && self.failures.all_durable() && !self.broken {
             self.out.send(shard, Message::MapDurable { epoch: self.failures.durable() });
             return;
         }
         self.failures.on_report(shard, member);
+        if let Some((start, len)) = range.filter(|_| !self.broken && !self.sealed)
+            && self.record_bad_blocks(member, start, len)
+        {
+            if self.failures.all_durable() {
+                self.failures.answered(member);
+                self.out.send(shard, Message::MapDurable { epoch: self.failures.durable() });
+            }
+            return;
+        }
         if self.broken || self.sealed || !self.fail(member) {
             self.refuse_failure(member);
         }

@@ -140,6 +140,7 @@ impl Control {
         let most = self.heals.most.unwrap_or(usual);
         let mut worn_out: BTreeSet<MemberId> = BTreeSet::new();
         for h in healed {
+            self.on_bad_blocks_written(h.member, h.start, h.len);
             self.events.push_back(Event::ReadErrorCorrected { member: h.member, start: h.start, len: h.len });
             if self.heals.count(now, h, most) {
                 worn_out.insert(h.member);

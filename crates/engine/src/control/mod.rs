@@ -13,6 +13,7 @@
 //! still tell how to put the array together if the members come back. (md records even such failures; after a cable or
 //! controller outage its arrays have to be forced.)
 
+mod badblocks;
 mod bitmap;
 mod failure;
 mod flush;
@@ -28,11 +29,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use raidus_layout::Geometry;
-use raidus_units::{Nanos, Sectors};
+use raidus_units::{MemberId, Nanos, Sectors};
 
 use crate::config::{ArrayConfig, Tunables};
 use crate::io::{Input, Output};
@@ -72,6 +73,10 @@ pub struct Control {
 
     superblocks: Superblocks,
     bitmap: Option<Bitmap>,
+    /// Members whose bad-block log on disk is not what the map says.
+    bad_logs: BTreeSet<MemberId>,
+    /// Those that are being written.
+    logs_written: BTreeSet<MemberId>,
     round: Option<Round>,
     /// The superblocks on all members say dirty since a round of this session; leases may be out.
     marked: bool,
@@ -116,6 +121,8 @@ impl Control {
             map_changed: false,
             superblocks,
             bitmap,
+            bad_logs: BTreeSet::new(),
+            logs_written: BTreeSet::new(),
             round: None,
             marked: false,
             data_clean: true,
@@ -226,7 +233,8 @@ impl Control {
         match message {
             Message::LeaseWant(regions) => self.leases.want(shard, regions),
             Message::LeaseReturned(regions) => self.on_returned(now, shard, regions),
-            Message::MemberFailed { member, epoch: _ } => self.on_member_failed(shard, member),
+            Message::MemberFailed { member, range } => self.on_member_failed(shard, member, range),
+            Message::BadBlocksWritten { member, start, len } => self.on_bad_blocks_written(member, start, len),
             Message::MapApplied { epoch } => self.failures.on_applied(shard, epoch),
             Message::Flush { token } => {
                 self.counters.flushes += 1;

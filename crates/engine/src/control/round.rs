@@ -40,6 +40,8 @@ enum Phase {
     Seed,
     /// Bitmap superblocks: the new events, `events_cleared`.
     BitmapSuperblocks,
+    /// Bad-block logs that have changed, before superblocks say that there are any.
+    BadBlocks,
     /// The members' superblocks.
     Superblocks,
     /// Bitmap pages with new or cleared bits.
@@ -82,7 +84,8 @@ impl Control {
             }
             let next = match round.phase {
                 Phase::Seed => Some(Phase::BitmapSuperblocks),
-                Phase::BitmapSuperblocks => Some(Phase::Superblocks),
+                Phase::BitmapSuperblocks => Some(Phase::BadBlocks),
+                Phase::BadBlocks => Some(Phase::Superblocks),
                 Phase::Superblocks => Some(Phase::Pages),
                 Phase::Pages => None,
             };
@@ -122,6 +125,7 @@ impl Control {
         match phase {
             Phase::Seed => self.write_seed(&mut round),
             Phase::BitmapSuperblocks => self.write_bitmap_superblocks(&mut round),
+            Phase::BadBlocks => self.write_bad_blocks(&mut round),
             Phase::Superblocks => self.write_superblocks(&mut round),
             Phase::Pages => self.write_pages(&mut round),
         }
@@ -142,6 +146,7 @@ impl Control {
                     bitmap.into_iter().for_each(|b| b.adopt_strays(now));
                 }
             }
+            (Phase::BadBlocks, _) => self.logs_written.clear(),
             (Phase::Pages, _) => bitmap.into_iter().for_each(|b| b.end_pages()),
             _ => {}
         }
@@ -149,6 +154,7 @@ impl Control {
 
     /// Some members could not be written to.
     fn drop_round(&mut self, round: Round) {
+        self.bad_logs.append(&mut self.logs_written);
         if let Some(bitmap) = &mut self.bitmap {
             bitmap.abort_pages();
         }
@@ -219,6 +225,21 @@ impl Control {
         let len = room.saturating_sub(before).min(PAGE);
         let min = self.bitmap.as_ref()?.page_sectors_min(page);
         (len >= min).then_some((start.checked_add(before)?, len.bytes() as usize))
+    }
+
+    fn write_bad_blocks(&mut self, round: &mut Round) {
+        if round.plan.content.is_none() {
+            return;
+        }
+        // One that changes again before the round ends goes into the next.
+        for member in std::mem::take(&mut self.bad_logs) {
+            let Some(m) = self.map.members.get(member.index()).filter(|m| m.writable()) else { continue };
+            match self.superblocks.bad_block_log(member, &m.bad_blocks) {
+                Some((sector, data)) => self.write_meta(round, member, sector, data),
+                None => round.failed.push(member),
+            }
+            self.logs_written.insert(member);
+        }
     }
 
     fn write_meta(&mut self, round: &mut Round, member: MemberId, sector: Sector, data: Box<[u8]>) {

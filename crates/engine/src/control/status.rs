@@ -151,6 +151,15 @@ pub enum Event {
         /// Length.
         len: Sectors,
     },
+    /// A write failed there; the member stays, and the range is on its list of bad blocks.
+    BadBlocks {
+        /// The member.
+        member: MemberId,
+        /// Device sector.
+        start: Sector,
+        /// Length.
+        len: Sectors,
+    },
     /// A sync began.
     SyncStarted {
         /// Which.

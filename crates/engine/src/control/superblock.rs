@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use raidus_format::badblocks::{self, BadRange};
 use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Superblock, Timestamp, v1};
 use raidus_units::{MemberId, Sector, Sectors};
 
@@ -23,6 +24,8 @@ pub(super) struct Superblocks {
     uneven: bool,
     /// The last round was a mere going-dirty, so that the next going-clean may take its event back.
     can_decrease: bool,
+    /// Members whose bad-block log is this session's. Those of others are left as they were found, readable or not.
+    logs_touched: BTreeSet<MemberId>,
 }
 
 /// What a round is to say.
@@ -66,7 +69,15 @@ impl Superblocks {
         let events = base.events;
         let uneven =
             members.iter().enumerate().any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
-        Superblocks { events, highest: events, uneven, members, base, can_decrease: false }
+        Superblocks {
+            events,
+            highest: events,
+            uneven,
+            members,
+            base,
+            can_decrease: false,
+            logs_touched: BTreeSet::new(),
+        }
     }
 
     pub fn events(&self) -> u64 {
@@ -95,6 +106,21 @@ impl Superblocks {
     pub fn can_take_slot(&self, member: MemberId, size: Sectors) -> bool {
         let facts = self.members.get(member.index()).map(|setup| setup.superblock.member());
         facts.is_some_and(|facts| facts.role != Role::Journal && facts.data_size >= size)
+    }
+
+    /// A member's bad-block log has changed.
+    pub fn touch_log(&mut self, member: MemberId) {
+        self.logs_touched.insert(member);
+    }
+
+    /// The whole area of a member's bad-block log and its device sector; `None` if it has none, or the ranges do not fit.
+    pub fn bad_block_log(&self, member: MemberId, ranges: &[(Sector, Sectors)]) -> Option<(Sector, Box<[u8]>)> {
+        let setup = self.members.get(member.index())?;
+        let area = setup.superblock.member().bad_block_log?;
+        let sector = setup.super_sector.0.checked_add_signed(area.offset)?;
+        let ranges: Vec<BadRange> = ranges.iter().map(|(start, len)| BadRange { start: *start, len: *len }).collect();
+        let data = badblocks::encode(&ranges, &area).ok()?;
+        Some((Sector(sector), data.into()))
     }
 
     /// The most events that any superblock may say.
@@ -160,7 +186,10 @@ impl Superblocks {
             let id = MemberId(id as u16);
             let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
             let known = MemberUpdate { dev_number: numbers[id.index()], ..setup.superblock.member_update() };
-            let update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
+            let mut update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
+            if self.logs_touched.contains(&id) {
+                update.has_bad_blocks = !member.bad_blocks.is_empty();
+            }
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
             // Member ids are u16 by construction of the map.
             round.push(Composed { member: id, sector: setup.super_sector, block });

@@ -4,7 +4,7 @@ use raidus_layout::Geometry;
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use super::pieces::{Fallback, Piece, RETRY};
-use super::record::Verdict;
+use super::record::{FailedWrite, Verdict};
 use super::{OpRef, Shard, TokenKind, Turn, WriteKind, token};
 use crate::io::{MemAddr, MemberError, Request, RequestError};
 use crate::msg::Region;
@@ -20,7 +20,9 @@ pub struct MirrorWrite {
     pub regions: (Region, Region),
     pending: u32,
     written: u32,
-    pub failed: Vec<MemberId>,
+    /// Members written to, and the device sectors.
+    targets: Vec<(MemberId, Sector)>,
+    pub failed: Vec<FailedWrite>,
     epoch: u64,
 }
 
@@ -43,6 +45,7 @@ impl Shard {
                 regions: self.regions(array, len),
                 pending: 0,
                 written: 0,
+                targets: Vec::new(),
                 failed: Vec::new(),
                 epoch: 0,
             });
@@ -76,6 +79,7 @@ impl Shard {
         let op = &mut self.mirrors[id];
         op.epoch = map.epoch;
         op.pending = targets.len() as u32;
+        op.targets.clone_from(&targets);
         if targets.is_empty() {
             return self.end_mirror_write(now, id, Err(RequestError::Io), true);
         }
@@ -87,13 +91,20 @@ impl Shard {
     pub(super) fn on_mirror_io(&mut self, now: Nanos, id: usize, member: MemberId, result: Result<(), MemberError>) {
         let op = &mut self.mirrors[id];
         op.pending -= 1;
-        match result {
-            Ok(()) => op.written += 1,
-            Err(_) => op.failed.push(member),
-        }
         let settled = op.pending == 0;
-        if result.is_err() {
-            self.report_failure(member);
+        let target = op.targets.iter().find(|(m, _)| *m == member).copied();
+        let Some((_, sector)) = target else { return };
+        let len = op.len;
+        match result {
+            Ok(()) => {
+                op.written += 1;
+                self.note_written(member, sector, len);
+            }
+            Err(error) => {
+                let failed = FailedWrite { member, sector, len, gone: error == MemberError::Gone };
+                op.failed.push(failed);
+                self.report_failure(failed);
+            }
         }
         if settled {
             self.settle_mirror(now, id);
@@ -103,7 +114,7 @@ impl Shard {
     /// All copies have answered: acknowledge, or wait until the failures are on record.
     pub(super) fn settle_mirror(&mut self, now: Nanos, id: usize) {
         let op = &self.mirrors[id];
-        match self.record.verdict(op.epoch, &op.failed) {
+        match self.verdict(op.epoch, &op.failed) {
             Verdict::Pending => self.await_record(now, OpRef::Mirror(id)),
             Verdict::Recorded => {
                 let result = if op.written > 0 { Ok(()) } else { Err(RequestError::Io) };

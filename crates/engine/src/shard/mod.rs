@@ -385,6 +385,7 @@ impl Shard {
             | Message::Flush { .. }
             | Message::Drained
             | Message::ReadError { .. }
+            | Message::BadBlocksWritten { .. }
             | Message::SyncBarred { .. }
             | Message::SyncDone { .. } => debug_assert!(false, "a message for Control came to a shard"),
         }

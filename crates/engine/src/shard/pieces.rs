@@ -83,7 +83,8 @@ impl Shard {
             match piece.fallback {
                 Fallback::None => {
                     if !piece.read {
-                        self.report_failure(piece.member);
+                        // There is no redundancy that a log of bad blocks could point to.
+                        self.tell_control(Message::MemberFailed { member: piece.member, range: None });
                     }
                     self.child_failed(parent);
                 }

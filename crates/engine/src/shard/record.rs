@@ -2,22 +2,30 @@
 
 use std::sync::Arc;
 
-use raidus_units::{MemberId, Nanos};
+use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use super::{OpRef, Shard};
-use crate::io::Output;
 use crate::map::{MemberMap, MemberState};
-use crate::msg::{Message, Peer};
+use crate::msg::Message;
 
 /// What this shard knows about recorded failures.
 #[derive(Debug)]
 pub struct Record {
     /// Newest epoch that is durable and in force on every shard.
     durable: u64,
-    /// Per member: reported by this shard, not yet answered.
-    reported: Vec<bool>,
     /// Per member: the epoch that first showed it failed.
     failed_in: Vec<Option<u64>>,
+}
+
+/// A write that failed on a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedWrite {
+    pub member: MemberId,
+    /// Device sector.
+    pub sector: Sector,
+    pub len: Sectors,
+    /// The device is gone; otherwise it may be only these blocks.
+    pub gone: bool,
 }
 
 /// Where a failed write stands.
@@ -32,35 +40,40 @@ pub enum Verdict {
 impl Record {
     pub fn new(map: &MemberMap) -> Record {
         let failed = |m: &crate::map::Member| m.state.is_out().then_some(map.epoch);
-        Record {
-            durable: map.epoch,
-            reported: vec![false; map.members.len()],
-            failed_in: map.members.iter().map(failed).collect(),
-        }
+        Record { durable: map.epoch, failed_in: map.members.iter().map(failed).collect() }
     }
 
     fn is_recorded(&self, member: MemberId) -> bool {
         self.failed_in[member.index()].is_some_and(|epoch| epoch <= self.durable)
     }
-
-    /// Judges a write planned by the map of `epoch` that failed on `failed`.
-    pub fn verdict(&self, epoch: u64, failed: &[MemberId]) -> Verdict {
-        if epoch <= self.durable && failed.iter().all(|m| self.is_recorded(*m)) {
-            Verdict::Recorded
-        } else {
-            Verdict::Pending
-        }
-    }
 }
 
 impl Shard {
     /// A write (not a read) failed on a member.
-    pub(super) fn report_failure(&mut self, member: MemberId) {
-        let known = self.record.failed_in[member.index()].is_some();
-        if !known && !self.record.reported[member.index()] {
-            self.record.reported[member.index()] = true;
-            let message = Message::MemberFailed { member, epoch: self.map.epoch };
-            self.out.push_back(Output::Send { to: Peer::Control, message });
+    pub(super) fn report_failure(&mut self, failed: FailedWrite) {
+        let FailedWrite { member, sector, len, gone } = failed;
+        let known = self.record.failed_in[member.index()].is_some() || self.is_known_bad(&failed);
+        if !known {
+            let range = (!gone).then_some((sector, len));
+            self.tell_control(Message::MemberFailed { member, range });
+        }
+    }
+
+    fn is_known_bad(&self, failed: &FailedWrite) -> bool {
+        self.map.members.get(failed.member.index()).is_some_and(|m| m.is_all_bad(failed.sector, failed.len))
+    }
+
+    /// Judges a write planned by the map of `epoch`.
+    pub(super) fn verdict(&self, epoch: u64, failed: &[FailedWrite]) -> Verdict {
+        let map_is_durable = self.map.epoch <= self.record.durable;
+        let recorded = |f: &FailedWrite| self.record.is_recorded(f.member) || map_is_durable && self.is_known_bad(f);
+        if epoch <= self.record.durable && failed.iter().all(recorded) { Verdict::Recorded } else { Verdict::Pending }
+    }
+
+    /// A write reached blocks that were known as bad: they may be good again.
+    pub(super) fn note_written(&mut self, member: MemberId, sector: Sector, len: Sectors) {
+        if self.map.members.get(member.index()).is_some_and(|m| m.overlaps_bad(sector, len)) {
+            self.tell_control(Message::BadBlocksWritten { member, start: sector, len });
         }
     }
 
@@ -74,7 +87,7 @@ impl Shard {
             OpRef::Mirror(i) => self.mirrors[i].failed.clone(),
             OpRef::Stripe(i) => self.stripes[i].failed.clone(),
         };
-        failed.into_iter().for_each(|member| self.report_failure(member));
+        failed.into_iter().for_each(|failed| self.report_failure(failed));
         self.record_waiters.push(op);
     }
 
@@ -87,14 +100,12 @@ impl Shard {
 
     pub(super) fn on_map(&mut self, now: Nanos, map: Arc<MemberMap>) {
         // Devices may have joined.
-        self.record.reported.resize(map.members.len(), false);
         self.record.failed_in.resize(map.members.len(), None);
         self.reads_out.resize(map.members.len(), 0);
         for (i, member) in map.members.iter().enumerate() {
             match member.state {
                 MemberState::Faulty | MemberState::Removed => {
                     self.record.failed_in[i].get_or_insert(map.epoch);
-                    self.record.reported[i] = false;
                 }
                 _ => self.record.failed_in[i] = None,
             }
@@ -115,13 +126,12 @@ impl Shard {
 
     /// The member is the last that holds the data and stays; what failed on it has failed.
     pub(super) fn on_failure_refused(&mut self, now: Nanos, member: MemberId, _epoch: u64) {
-        self.record.reported[member.index()] = false;
         for op in std::mem::take(&mut self.record_waiters) {
             let failed = match op {
                 OpRef::Mirror(i) => &self.mirrors[i].failed,
                 OpRef::Stripe(i) => &self.stripes[i].failed,
             };
-            if failed.contains(&member) {
+            if failed.iter().any(|f| f.member == member) {
                 self.fail_written(now, op);
             } else {
                 self.record_waiters.push(op);

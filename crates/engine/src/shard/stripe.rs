@@ -6,11 +6,11 @@
 //! without locks between cores.
 
 use raidus_layout::{Geometry, ParityGeometry};
-use raidus_units::{MemberId, Nanos, Sector, Sectors};
+use raidus_units::{Nanos, Sector, Sectors};
 
 use super::arena::Run;
 use super::pieces::RETRY;
-use super::record::Verdict;
+use super::record::{FailedWrite, Verdict};
 use super::{OpRef, Origin, Parent, Shard, Turn, WriteKind, segment_max};
 use crate::io::{MemAddr, Output, Request, RequestError};
 use crate::msg::{Message, Peer, Region, StripeJob, StripeKind, zone_owner};
@@ -51,7 +51,7 @@ pub struct StripeOp {
     pub run: Option<Run>,
     pub pending: u32,
     pub read_failed: bool,
-    pub failed: Vec<MemberId>,
+    pub failed: Vec<FailedWrite>,
     /// Blocks that no member took, by missing members.
     pub unwritten: u16,
     pub epoch: u64,
@@ -179,11 +179,14 @@ impl Shard {
     /// All blocks have been answered: acknowledge, or wait until the failures are on record.
     pub(super) fn settle_stripe(&mut self, now: Nanos, id: usize) {
         let op = &self.stripes[id];
-        match self.record.verdict(op.epoch, &op.failed) {
+        match self.verdict(op.epoch, &op.failed) {
             Verdict::Pending => self.await_record(now, OpRef::Stripe(id)),
             Verdict::Recorded => {
+                // Who is replacing a member is not needed yet.
+                let replacing = |f: &&FailedWrite| self.map.slots.iter().any(|s| s.replacement == Some(f.member));
+                let failed = op.failed.iter().filter(|f| !replacing(f)).count() as u16;
                 let bearable = match &self.geometry {
-                    Geometry::Parity(g) => op.unwritten + op.failed.len() as u16 <= g.parities(),
+                    Geometry::Parity(g) => op.unwritten + failed <= g.parities(),
                     _ => false,
                 };
                 let result = if bearable { Ok(()) } else { Err(RequestError::Io) };

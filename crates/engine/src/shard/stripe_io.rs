@@ -7,6 +7,7 @@ use raidus_parity::recovery;
 use raidus_units::{MemberId, Nanos, Sectors, Slot};
 
 use super::arena::PAGE;
+use super::record::FailedWrite;
 use super::stripe::{Job, Phase, StripeOp};
 use super::{Needy, Shard, TokenKind, WriteKind, token};
 use crate::io::{Compute, MemAddr, MemberError, MemberOp, Output, RequestError};
@@ -114,9 +115,14 @@ impl Shard {
             Phase::Writing => {
                 let member = MemberId(part);
                 let settled = op.pending == 0;
-                if result.is_err() {
-                    op.failed.push(member);
-                    self.report_failure(member);
+                let (start, len) = (op.start, op.band.len());
+                let sector = self.map.members[member.index()].data_offset + start.from_start();
+                if let Err(error) = result {
+                    let failed = FailedWrite { member, sector, len, gone: error == MemberError::Gone };
+                    self.stripes[id].failed.push(failed);
+                    self.report_failure(failed);
+                } else {
+                    self.note_written(member, sector, len);
                 }
                 if settled {
                     self.settle_stripe(now, id);

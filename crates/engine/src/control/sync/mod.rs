@@ -359,9 +359,13 @@ impl Control {
         run.healed_sectors += outcome.healed.iter().map(|h| h.len.0).sum::<u64>();
         let room = REPORT_MAX.saturating_sub(run.unreadable.len());
         run.unreadable.extend(outcome.unreadable.iter().take(room));
-        if outcome.write_failed {
+        let map = &self.map;
+        let recorded = |(member, sector, len): &(MemberId, Sector, Sectors)| {
+            map.members.get(member.index()).is_some_and(|m| m.is_all_bad(*sector, *len))
+        };
+        if !outcome.failed_writes.iter().all(recorded) {
             run.stop.get_or_insert(Stop::Failed);
-        } else if !outcome.unreadable.is_empty() && run.action == SyncAction::Recover {
+        } else if !outcome.unreadable.is_empty() && (run.action == SyncAction::Recover || self.broken) {
             run.stop = Some(Stop::Failed);
         } else {
             run.on_done(done.lo, done.hi);

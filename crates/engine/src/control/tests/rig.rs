@@ -463,5 +463,5 @@ pub fn give_back(shard: u16, regions: &[u64]) -> (u16, Message) {
 
 /// A member's failure, as a shard says it.
 pub fn failed(shard: u16, member: u16) -> (u16, Message) {
-    (shard, Message::MemberFailed { member: MemberId(member), epoch: 1 })
+    (shard, Message::MemberFailed { member: MemberId(member), range: None })
 }

@@ -6,10 +6,10 @@ use raidus_parity::{Culprit, Difference};
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use super::stripes::lacking_replacement;
-use super::{Phase, Shard};
+use super::{Phase, Shard, SyncWrite};
 use crate::io::Blocks;
 use crate::map::MemberState;
-use crate::sync::{Healed, Mismatch, SyncWork};
+use crate::sync::{Mismatch, SyncWork};
 
 /// The members that hold, or are to hold, a range.
 #[derive(Debug, Default)]
@@ -88,20 +88,18 @@ impl Shard {
         let work = self.work_of(id);
         let op = &mut self.syncs.ops[id];
         op.phase = Phase::Writing;
-        let (len, bad, read) = (op.len, op.bad.clone(), op.read.clone());
+        let (len, read) = (op.len, op.read.clone());
         let found = std::mem::take(&mut op.found);
         let good = self.good_blocks(id);
         let legs = self.legs(id);
         let content = good.first().map(|block| self.sync_block(id, *block));
         if let Some(content) = content {
-            for (copy, member, sector) in legs.holes.iter().filter(|(copy, ..)| bad.contains(copy)) {
-                debug_assert!(!read.is_empty(), "copy {copy} was found bad by reading");
-                self.window_of(id).outcome.healed.push(Healed { member: *member, start: *sector, len });
-                self.sync_write(id, *member, *sector, content, len);
+            for (_, member, sector) in &legs.holes {
+                self.sync_write(id, SyncWrite { member: *member, sector: *sector, len, heals: true }, content);
             }
             if work == SyncWork::Recover {
                 for (member, sector) in &legs.lacking {
-                    self.sync_write(id, *member, *sector, content, len);
+                    self.sync_write(id, SyncWrite { member: *member, sector: *sector, len, heals: false }, content);
                 }
             }
         }
@@ -147,7 +145,7 @@ impl Shard {
         };
         let buf = self.sync_block(id, blocks[from]).plus(at);
         for (member, sector) in to.into_iter().filter_map(place) {
-            self.sync_write(id, member, sector, buf, len);
+            self.sync_write(id, SyncWrite { member, sector, len, heals: false }, buf);
         }
     }
 

@@ -20,10 +20,11 @@ use slab::Slab;
 
 use super::arena::{PAGE, Run};
 use super::pieces::RETRY;
+use super::record::FailedWrite;
 use super::{Needy, Shard, TokenKind, Turn, segment_max, token, untoken};
 use crate::io::{Blocks, Compare, IoToken, MemAddr, MemberError, MemberOp, Output};
 use crate::msg::Message;
-use crate::sync::{Ranges, SyncJob, SyncOutcome, SyncWork};
+use crate::sync::{Healed, Ranges, SyncJob, SyncOutcome, SyncWork};
 
 /// The sync work of a shard.
 #[derive(Debug, Default)]
@@ -72,8 +73,18 @@ struct SyncOp {
     compared: Vec<(bool, bool)>,
     /// What the comparisons found, with their part numbers.
     found: Vec<(u16, Vec<Difference>)>,
-    /// Members of the writes, by part number.
-    written: Vec<MemberId>,
+    /// The writes, by part number.
+    written: Vec<SyncWrite>,
+}
+
+/// A write of an operation.
+#[derive(Clone, Copy, Debug)]
+struct SyncWrite {
+    member: MemberId,
+    sector: Sector,
+    len: Sectors,
+    /// The block could not be read before.
+    heals: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +187,9 @@ impl Shard {
     /// Plans by the newest map, takes scratch and reads. Returns false, with nothing held, if there is not enough scratch memory now.
     pub(super) fn start_sync_io(&mut self, now: Nanos, id: usize) -> bool {
         if self.map.broken {
-            self.window_of(id).outcome.write_failed = true;
+            let op = &self.syncs.ops[id];
+            let range = (op.start, op.len);
+            self.window_of(id).outcome.unreadable.push(range);
             self.end_sync_op(id);
             return true;
         }
@@ -196,10 +209,18 @@ impl Shard {
         let settled = op.pending == 0;
         match (op.phase, result) {
             (Phase::Reading, Err(_)) => op.bad.push(part),
-            (Phase::Writing, Err(_)) => {
-                let member = op.written[usize::from(part)];
-                self.window_of(id).outcome.write_failed = true;
-                self.report_failure(member);
+            (Phase::Writing, result) => {
+                let SyncWrite { member, sector, len, heals } = op.written[usize::from(part)];
+                let outcome = &mut self.window_of(id).outcome;
+                match result {
+                    Ok(()) if heals => outcome.healed.push(Healed { member, start: sector, len }),
+                    Ok(()) => self.note_written(member, sector, len),
+                    Err(error) => {
+                        outcome.failed_writes.push((member, sector, len));
+                        let gone = error == MemberError::Gone;
+                        self.report_failure(FailedWrite { member, sector, len, gone });
+                    }
+                }
             }
             _ => {}
         }
@@ -308,12 +329,13 @@ impl Shard {
         self.io(token(TokenKind::Sync, id, part), member, MemberOp::Read { sector, len, buf });
     }
 
-    fn sync_write(&mut self, id: usize, member: MemberId, sector: Sector, buf: MemAddr, len: Sectors) {
+    fn sync_write(&mut self, id: usize, write: SyncWrite, buf: MemAddr) {
         let op = &mut self.syncs.ops[id];
         op.pending += 1;
         // At most one write per sector and member of a segment.
         let part = op.written.len() as u16;
-        op.written.push(member);
+        op.written.push(write);
+        let SyncWrite { member, sector, len, .. } = write;
         self.io(token(TokenKind::Sync, id, part), member, MemberOp::Write { sector, len, buf, fua: false });
     }
 

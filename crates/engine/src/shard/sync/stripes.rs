@@ -5,12 +5,12 @@ use raidus_layout::{Geometry, ParityGeometry, Row};
 use raidus_parity::{Culprit, Difference};
 use raidus_units::{MemberId, Nanos, Sector, Sectors, Slot};
 
-use super::{Phase, Shard};
+use super::{Phase, Shard, SyncWrite};
 use crate::io::{Blocks, Compute, MemAddr, Output};
 use crate::map::{MemberMap, MemberState};
 use crate::plan::{Access, DataSet, Recovery, StripeView, recovery};
 use crate::shard::stripe_io::recover_data;
-use crate::sync::{Healed, Mismatch, SyncWork};
+use crate::sync::{Mismatch, SyncWork};
 
 /// A slot as an operation sees it.
 #[derive(Clone, Copy, Debug)]
@@ -178,10 +178,7 @@ impl Shard {
         for slot in 0..geometry.raid_disks() {
             let buf = self.sync_block(id, usize::from(slot));
             for (member, sector, heals) in self.takers(id, Slot(slot), work) {
-                if heals {
-                    self.window_of(id).outcome.healed.push(Healed { member, start: sector, len });
-                }
-                self.sync_write(id, member, sector, buf, len);
+                self.sync_write(id, SyncWrite { member, sector, len, heals }, buf);
             }
         }
         let parts = self.parts(&geometry, id);
@@ -231,14 +228,14 @@ impl Shard {
                 let dst = block(self, slot);
                 let srcs = vec![dst, block(self, row.p()), fresh(self, 0)];
                 self.out.push_back(Output::Compute(Compute::Xor { dst, srcs, len }));
-                self.sync_write(id, member, sector, dst, len);
+                self.sync_write(id, SyncWrite { member, sector, len, heals: false }, dst);
             }
             _ => {
                 let parities = [(0, compared.0.then(|| row.p())), (1, row.q().filter(|_| compared.1))];
                 for (k, slot) in parities {
                     let Some((member, sector)) = slot.and_then(|slot| place(self, slot)) else { continue };
                     let buf = fresh(self, k);
-                    self.sync_write(id, member, sector, buf, len);
+                    self.sync_write(id, SyncWrite { member, sector, len, heals: false }, buf);
                 }
             }
         }
@@ -284,8 +281,7 @@ impl Shard {
         let view = self.slot_views(id)[slot.index()];
         let mut takers = Vec::new();
         if let Some((member, sector)) = view.place {
-            let unreadable = self.syncs.ops[id].bad.contains(&slot.0);
-            if unreadable {
+            if view.standing == Standing::Hole {
                 takers.push((member, sector, true));
             } else if view.standing == Standing::Lacking && work == SyncWork::Recover {
                 takers.push((member, sector, false));
