@@ -287,6 +287,8 @@ pub enum Output {
     Io(MemberIo),
     /// Do this arithmetic now.
     Compute(Compute),
+    /// Do this arithmetic now; its operands have just come from members, and nobody looks at the results before they go to members.
+    ComputeCold(Compute),
     /// Make this comparison now, and say what was found before anything else that comes of later outputs.
     Compare(Compare),
     /// A request ended.

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p raidus-parity --bench ratio [-- BACKEND…]`. A ratio above 1 means that we are faster; behind it stand
 //! our GB/s of data read. *Warm*: the same row again and again, in cache if it fits. *Cold*: rows in turn from more memory
-//! than caches hold. In each round both sides do the same amount of work, one right after the other, in alternating order,
+//! than caches hold, and we are told so ([`Backend::cold`]), as the engine tells it of rebuilds. In each round both sides do the same amount of work, one right after the other, in alternating order,
 //! so that a noisy machine disturbs both alike.
 
 mod common;
@@ -42,6 +42,7 @@ fn print_table(backend: Backend, op: Op, cold: bool) {
             if matches!(op, Op::Pq | Op::RecoverTwo) && members < 4 {
                 return format!("{:10}", "");
             }
+            let backend = if cold { backend.cold() } else { backend };
             let (ratio, speed) = measure(backend, op, members, len, cold);
             format!("{ratio:.2} ({speed:3.0})")
         });

@@ -9,7 +9,10 @@ use crate::simd::{Kernels, scalar};
 ///
 /// There is no way to get one that it cannot run, so holding a `Backend` is the proof its methods rely on.
 #[derive(Clone, Copy)]
-pub struct Backend(&'static Kernels);
+pub struct Backend {
+    kernels: &'static Kernels,
+    cold: bool,
+}
 
 impl Backend {
     /// The names of all backends of this architecture, whether or not this processor has them; slowest first.
@@ -28,12 +31,23 @@ impl Backend {
     /// processors wide registers lower the clock for no gain.
     pub fn detect() -> Self {
         static BEST: OnceLock<Backend> = OnceLock::new();
-        *BEST.get_or_init(|| PREFERENCE.iter().find_map(|name| Self::named(name)).unwrap_or(Self(&scalar::KERNELS)))
+        *BEST.get_or_init(|| PREFERENCE.iter().find_map(|name| Self::named(name)).unwrap_or(Self::of(&scalar::KERNELS)))
     }
 
     /// The backend of that name; none if there is no such backend or the processor lacks its instructions.
     pub fn named(name: &str) -> Option<Self> {
-        supported(name).map(Self)
+        supported(name).map(Self::of)
+    }
+
+    const fn of(kernels: &'static Kernels) -> Self {
+        Self { kernels, cold: false }
+    }
+
+    /// The same, for blocks that are in no cache and parity that nobody reads soon: a rebuild, for one. New parity is then stored
+    /// past the caches. Without this, only passes do that which are too large for caches anyway.
+    #[must_use]
+    pub const fn cold(self) -> Self {
+        Self { cold: true, ..self }
     }
 
     /// The backends that this processor can run, slowest first.
@@ -43,11 +57,15 @@ impl Backend {
 
     /// Its name, one of [`Self::NAMES`].
     pub fn name(self) -> &'static str {
-        self.0.name
+        self.kernels.name
     }
 
     pub(crate) fn kernels(self) -> &'static Kernels {
-        self.0
+        self.kernels
+    }
+
+    pub(crate) fn is_cold(self) -> bool {
+        self.cold
     }
 }
 

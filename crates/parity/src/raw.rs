@@ -38,7 +38,7 @@ impl Backend {
     pub unsafe fn xor_raw(self, dst: *mut u8, srcs: &[*const u8], len: usize) {
         assert!(!srcs.is_empty(), "XOR of no blocks");
         // SAFETY: the caller's promise, and at least one source.
-        unsafe { (self.kernels().xor)(dst, srcs, len) }
+        unsafe { (self.kernels().xor)(dst, srcs, len, self.is_cold()) }
     }
 
     /// P = Σ D_k and Q = Σ gᵏ·D_k, each if wanted, in one pass over `data`. Exponents that are missing count as blocks of
@@ -55,7 +55,7 @@ impl Backend {
         assert!(!data.is_empty(), "parity of no blocks");
         assert_exponents(data);
         // SAFETY: the caller's promise, and at least one block.
-        unsafe { (self.kernels().pq)(Parities { p, q }, data, len) }
+        unsafe { (self.kernels().pq)(Parities { p, q }, data, len, self.is_cold()) }
     }
 
     /// P ^= old ^ new and Q ^= gᵏ·(old ^ new) for every delta, each parity if wanted, in place. Exponents below 255, in any

@@ -303,13 +303,24 @@ fn two_wrong_blocks_are_not_called_one() {
 /// Passes large enough to go past the caches, aligned and not, with an end that is no whole register; and in place.
 #[test]
 fn large_blocks_are_right_too() {
-    let len = crate::simd::streaming::STREAM_FROM / 4 + 77;
+    check_streaming(crate::simd::streaming::STREAM_FROM / 4 + 77, |backend| backend);
+}
+
+/// Small ones that go past the caches because the caller says so.
+#[test]
+fn cold_blocks_are_right_too() {
+    for len in [1, 31, 64, 4096, 4096 + 77] {
+        check_streaming(len, Backend::cold);
+    }
+}
+
+fn check_streaming(len: usize, as_used: fn(Backend) -> Backend) {
     let data: Vec<(Vec<u8>, u8)> =
         (0..4).map(|k| ((0..len).map(|i| (i.wrapping_mul(0x9e37_79b1) >> (9 + k)) as u8).collect(), k)).collect();
     let expected = slow_pq(&data, len);
     let blank = vec![0x55; len];
     let blocks: Vec<&[u8]> = [&blank, &blank].into_iter().chain(data.iter().map(|d| &d.0)).map(|b| &b[..]).collect();
-    for backend in Backend::available() {
+    for backend in Backend::available().map(as_used) {
         for shifts in [[0], [24]] {
             let mut arena = Arena::new(&blocks, &shifts);
             let gaps = arena.gaps();

@@ -417,6 +417,10 @@ impl Reactor {
                 // the reactor holds them in `requests` and the members' I/O on them has ended or only reads.
                 self.state.tally.computed_bytes += unsafe { compute::run(self.state.backend, &job) };
             }
+            Output::ComputeCold(job) => {
+                // SAFETY: as above.
+                self.state.tally.computed_bytes += unsafe { compute::run(self.state.backend.cold(), &job) };
+            }
             Output::Compare(job) => {
                 // SAFETY: as above.
                 let differences = unsafe { compute::compare(&job) };

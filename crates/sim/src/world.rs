@@ -387,7 +387,7 @@ impl<'a> World<'a> {
     fn carry_out(&mut self, machine: usize, output: Output) -> Result<(), String> {
         match output {
             Output::Io(io) => self.launch(machine, io),
-            Output::Compute(job) => self.memory.compute(&job),
+            Output::Compute(job) | Output::ComputeCold(job) => self.memory.compute(&job),
             Output::Compare(job) => {
                 let differences = self.memory.compare(&job)?;
                 self.machines.compared(machine, job.token, differences);

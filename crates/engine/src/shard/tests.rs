@@ -213,7 +213,7 @@ impl Rig {
         while let Some(out) = self.shards[shard].poll_output() {
             match out {
                 Output::Io(io) => self.ios.push((shard, io)),
-                Output::Compute(job) => self.memory.run(job),
+                Output::Compute(job) | Output::ComputeCold(job) => self.memory.run(job),
                 Output::Compare(job) => panic!("nothing is synced here: {job:?}"),
                 Output::Reply(reply) => {
                     assert!(self.replies.insert(reply.id.0, reply.result).is_none(), "two replies to {:?}", reply.id);

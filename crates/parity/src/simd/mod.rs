@@ -71,11 +71,12 @@ pub(crate) struct RecoveryArgs<'a> {
     pub data: &'a [Term],
 }
 
-/// The kernels compiled for one instruction set. The last argument is the length in bytes of every block.
+/// The kernels compiled for one instruction set. `len` is the length in bytes of every block; with `cold`, outputs go past the caches
+/// however little there is.
 pub(crate) struct Kernels {
     pub name: &'static str,
-    pub xor: unsafe fn(*mut u8, &[*const u8], usize),
-    pub pq: unsafe fn(Parities, &[Term], usize),
+    pub xor: unsafe fn(dst: *mut u8, srcs: &[*const u8], len: usize, cold: bool),
+    pub pq: unsafe fn(out: Parities, data: &[Term], len: usize, cold: bool),
     pub update: unsafe fn(Parities, &[Delta], usize),
     pub combine: unsafe fn(&[Combination<'_>], &[*const u8], usize),
     pub recover: unsafe fn(&RecoveryArgs<'_>, usize),
@@ -88,12 +89,13 @@ macro_rules! entry_points {
             $crate::simd::Kernels { name: $name, xor, pq, update, combine, recover };
 
         $(#[$feature])?
-        unsafe fn xor(dst: *mut u8, srcs: &[*const u8], len: usize) {
+        unsafe fn xor(dst: *mut u8, srcs: &[*const u8], len: usize, cold: bool) {
             use $crate::simd::{Vector, kernel, streaming};
             // SAFETY: the caller vouches for the blocks; the table is handed out only where the processor has the
             // instructions.
             unsafe {
-                if streaming::pays::<$vector>(len, srcs.len() + 1, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
+                let size = if cold { usize::MAX } else { len.saturating_mul(srcs.len() + 1) };
+                if streaming::pays::<$vector>(size, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
                     kernel::xor::<streaming::Streaming<$vector>>(dst, srcs, len);
                     <$vector>::fence();
                 } else {
@@ -103,11 +105,12 @@ macro_rules! entry_points {
         }
 
         $(#[$feature])?
-        unsafe fn pq(out: $crate::simd::Parities, data: &[$crate::raw::Term], len: usize) {
+        unsafe fn pq(out: $crate::simd::Parities, data: &[$crate::raw::Term], len: usize, cold: bool) {
             use $crate::simd::{Vector, kernel, streaming};
             // SAFETY: as for `xor`.
             unsafe {
-                if streaming::pays::<$vector>(len, data.len() + 2, &[out.p, out.q]) {
+                let size = if cold { usize::MAX } else { len.saturating_mul(data.len() + 2) };
+                if streaming::pays::<$vector>(size, &[out.p, out.q]) {
                     kernel::pq::<streaming::Streaming<$vector>>(out, data, len);
                     <$vector>::fence();
                 } else {

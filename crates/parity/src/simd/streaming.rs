@@ -2,7 +2,8 @@
 //!
 //! New parity goes to a member next, so its place is memory. An ordinary store of a line that is not cached reads it from
 //! memory first, for nothing; but where the lines *are* cached it is far faster. How much a pass touches decides: up to
-//! about a second-level cache, blocks in use again and again are likely still there. Recovered data does not stream,
+//! about a second-level cache, blocks in use again and again are likely still there, unless the caller knows better
+//! ([`Backend::cold`](crate::Backend::cold)). Recovered data does not stream,
 //! whoever asked for it reads it at once; nor do updates in place, whose lines have just been read.
 //!
 //! (Software prefetch was tried too, and lost everywhere: the hardware's keeps up.)
@@ -12,11 +13,11 @@ use super::Vector;
 /// The bytes touched by a pass, all blocks together, from which on streaming pays.
 pub(crate) const STREAM_FROM: usize = 512 << 10;
 
-/// Whether a pass over so many blocks should stream its outputs.
+/// Whether a pass over so many bytes should stream its outputs.
 #[inline(always)]
-pub(crate) fn pays<V: Vector>(len: usize, blocks: usize, outs: &[Option<*mut u8>]) -> bool {
+pub(crate) fn pays<V: Vector>(size: usize, outs: &[Option<*mut u8>]) -> bool {
     let aligned = |out: &Option<*mut u8>| out.is_none_or(|out| out.addr().is_multiple_of(V::BYTES));
-    V::STREAMS && len.saturating_mul(blocks) >= STREAM_FROM && outs.iter().all(aligned)
+    V::STREAMS && size >= STREAM_FROM && outs.iter().all(aligned)
 }
 
 /// A vector whose stores go past the caches. A line that is written whole need not be read from memory first, and leaves

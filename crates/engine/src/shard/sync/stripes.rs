@@ -154,15 +154,17 @@ impl Shard {
         let pair = |stored, has: bool, new: Option<MemAddr>| new.filter(|_| has && check).map(|new| (stored, new));
         let (pair_p, pair_q) = (pair(p, has_p, new_p), pair(q, has_q, new_q));
         self.syncs.ops[id].compared.push((pair_p.is_some(), pair_q.is_some()));
-        self.out.extend(recovered.map(Output::Compute));
+        // What is compared is looked at again; what is rebuilt only goes out.
+        let compute = if check { Output::Compute } else { Output::ComputeCold };
+        self.out.extend(recovered.map(compute));
         let len = part.len;
         match (new_p, new_q) {
             (None, None) => {}
             (Some(dst), None) => {
                 let srcs = blocks.iter().map(|d| d.0).collect();
-                self.out.push_back(Output::Compute(Compute::Xor { dst, srcs, len }));
+                self.out.push_back(compute(Compute::Xor { dst, srcs, len }));
             }
-            (p, q) => self.out.push_back(Output::Compute(Compute::Pq { p, q, data: blocks, len })),
+            (p, q) => self.out.push_back(compute(Compute::Pq { p, q, data: blocks, len })),
         }
         if pair_p.is_some() || pair_q.is_some() {
             self.sync_compare(id, n, Blocks::Parities { p: pair_p, q: pair_q, exponents }, len);
