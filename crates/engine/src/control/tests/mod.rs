@@ -4,6 +4,7 @@ mod broken;
 mod dirty;
 mod failures;
 mod lazy;
+mod level;
 mod life;
 mod rig;
 mod walk;

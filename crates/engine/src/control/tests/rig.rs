@@ -32,6 +32,8 @@ pub struct Setup {
     /// Slots without a member.
     pub missing: u16,
     pub events: u64,
+    /// The member whose superblock is one event behind.
+    pub behind: Option<u16>,
     pub shards: u16,
     pub unsynced_from: Option<Sector>,
     pub read_only: bool,
@@ -48,6 +50,7 @@ pub const RAID1: Setup = Setup {
     spares: 0,
     missing: 0,
     events: 18,
+    behind: None,
     shards: 2,
     unsynced_from: None,
     read_only: false,
@@ -411,7 +414,7 @@ fn superblock(setup: &Setup, id: u16, super_offset: Sector) -> Superblock {
         bad_block_log: None,
         preferred_minor: 0,
         array: ArrayUpdate {
-            events: setup.events,
+            events: setup.events - u64::from(setup.behind == Some(id)),
             utime: Timestamp::from_secs(1_600_000_001),
             resync: ResyncMark::Clean { good_to: setup.unsynced_from },
             devices: (0..present + setup.spares).map(|id| Some(DeviceState::new(role(id)))).collect(),
