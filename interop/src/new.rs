@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, plan};
+use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember, Policy, plan};
 use raidus_format::{MdUuid, MetadataVersion, Timestamp};
 use raidus_runtime::create_array;
 use raidus_runtime::members::{MemberDevice, OpenMode};
@@ -26,6 +26,8 @@ pub struct New {
     pub chunk_kib: u64,
     /// With a write-intent bitmap.
     pub bitmap: bool,
+    /// With a partial parity log on each member.
+    pub ppl: bool,
     /// Nothing is resynced; the images begin with zeroes.
     pub assume_clean: bool,
     /// Devices beside the slots.
@@ -89,7 +91,7 @@ impl New {
             size: None,
             data_offset: None,
             bitmap: if self.bitmap { BitmapWish::Internal { chunk: Some(65536) } } else { BitmapWish::None },
-            policy: None,
+            policy: self.ppl.then_some(Policy::Ppl),
             write_behind: None,
             assume_clean: self.assume_clean,
             force: false,
@@ -120,6 +122,7 @@ pub fn new_arrays() -> Vec<New> {
         metadata: MetadataVersion::V1_2,
         chunk_kib: 64,
         bitmap: false,
+        ppl: false,
         assume_clean: true,
         spares: 0,
         missing: 0,

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use interop::{Exhibit, Guest, Raidus, Rng, judge};
+use interop::{Exhibit, Guest, New, Raidus, Rng, judge, new_arrays};
 use raidus_assembly::Options;
-use raidus_format::ppl;
+use raidus_format::{MetadataVersion, ppl};
 use raidus_golden::{Case, case};
+use raidus_units::Level;
 
 /// Arrays the kernel left in the middle of writing, and a disk to be left out.
 const CRASHED: [(&str, Option<usize>); 9] = [
@@ -188,6 +189,28 @@ fn scribble(copy: &Copy, seed: u64, crash: bool) -> Result<Exhibit> {
 fn exhibit(name: String, images: Vec<PathBuf>, sum: String, clean: bool) -> Exhibit {
     let then = "dd if=/dev/urandom of=/dev/$md bs=20k count=30 seek=7 oflag=direct conv=notrunc status=none".to_owned();
     Exhibit { name, images, sum, clean, then, assemble: String::new() }
+}
+
+/// raidus makes arrays with partial parity logs; the kernel takes and keeps the logs, and raidus reads what the kernel wrote.
+#[test]
+fn the_kernel_accepts_partial_parity_logs_made_by_raidus() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut exhibits = Vec::new();
+    for (n, metadata) in [MetadataVersion::V1_0, MetadataVersion::V1_1, MetadataVersion::V1_2].into_iter().enumerate() {
+        let base = new_arrays()[0];
+        let new = New { level: Level::Raid5, n: 3 + n as u16, metadata, ppl: true, ..base };
+        let images =
+            new.create(&dir.path().join(n.to_string()), &mut Rng(n as u64)).unwrap_or_else(|e| panic!("{e:#}"));
+        let sum = Raidus::look(&images).unwrap_or_else(|e| panic!("{e:#}")).sum();
+        let made = exhibit(new.name(), images, sum, true);
+        let policy = r#"[ "$(cat /sys/block/$md/md/consistency_policy)" = ppl ] || exit 9"#;
+        exhibits.push(Exhibit { then: format!("{policy}\n{}", made.then), ..made });
+    }
+    let judgements = judge(&exhibits).unwrap_or_else(|e| panic!("{e:#}"));
+    for (exhibit, judgement) in exhibits.iter().zip(&judgements) {
+        let array = Raidus::look(&exhibit.images).unwrap_or_else(|e| panic!("{}: {e:#}", exhibit.name));
+        assert_eq!(array.sum(), judgement.sum_after, "{}", exhibit.name);
+    }
 }
 
 /// Reading an array whose log has to be replayed leaves its members as they are.
