@@ -7,4 +7,5 @@ mod lazy;
 mod level;
 mod life;
 mod rig;
+mod sync;
 mod walk;
