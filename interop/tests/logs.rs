@@ -25,6 +25,9 @@ const CRASHED: [(&str, Option<usize>); 9] = [
 const WHATEVER: Options =
     Options { force: false, run: true, readonly: false, uuid: None, name: None, raid0_layout: None };
 
+/// A disk's number, and what is in its data area.
+type Data = (usize, Vec<u8>);
+
 /// A copy of an array's disks.
 struct Copy {
     case: &'static Case,
@@ -73,7 +76,7 @@ impl Copy {
     }
 
     /// What the members in slots hold in the part that the array uses, by disk number.
-    fn data(&self) -> Vec<(usize, Vec<u8>)> {
+    fn data(&self) -> Vec<Data> {
         let data = |(n, path): (&usize, &PathBuf)| {
             let member = &self.case.manifest.members[*n];
             member.slot_number()?;
@@ -138,9 +141,8 @@ fn raidus_replays_as_the_kernel_does() {
             let differs = own.chunks(512).zip(theirs.chunks(512)).position(|(a, b)| a != b);
             assert_eq!(differs, None, "{name}: component sector on disk{disk}");
         }
-        let changed = |((_, a), (_, b)): (&(usize, Vec<u8>), &(usize, Vec<u8>))| {
-            a.chunks(4096).zip(b.chunks(4096)).filter(|(a, b)| a != b).count()
-        };
+        let changed =
+            |((_, a), (_, b)): (&Data, &Data)| a.chunks(4096).zip(b.chunks(4096)).filter(|(a, b)| a != b).count();
         println!("{name}: {} blocks were replayed", before.iter().zip(&after).map(changed).sum::<usize>());
         // The superblock of a member that has failed stays as it is.
         let whole = !own.case.name.contains("degraded");

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use raidus_format::bitmap::{BitArray, BitmapSuper, LoadContext, LoadedBitmap, NewBitmap};
-use raidus_format::journal::{MetaBlock, Payload};
+use raidus_format::journal::{LogScan, MetaBlock, Payload};
 use raidus_format::ppl::{self, PplEntry, PplHeader};
 use raidus_format::{
     ArrayUpdate, BadBlockArea, DeviceState, Edit, Geometry, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock,
@@ -370,6 +370,13 @@ proptest! {
         let _ = PplHeader::parse(&block, MdUuid(uuid));
         let _ = ppl::newest(&block, MdUuid(uuid), true);
         let _ = MetaBlock::parse(&block, journal::seed(MdUuid(uuid)));
+        let mut scan = LogScan::new(MdUuid(uuid), Sectors(block.len() as u64 / 512), Sector(0));
+        for _ in 0..4 {
+            if let Some((at, len)) = scan.wants() {
+                scan.supply(&block[at.bytes() as usize..(at + len).bytes() as usize]);
+            }
+        }
+        prop_assert!(scan.wants().is_none());
     }
 
     #[test]
