@@ -124,7 +124,8 @@ fn begin(new: &New, dir: &Path, seed: u64) -> Result<(Exhibit, bool)> {
     array.scribble(&mut rng, 20)?;
     let sum = array.sum();
     // Without a bitmap a dirty parity array without one member is lost, which is no matter of syncing.
-    if seed % 3 == 0 && !(new.level == Level::Raid5 && !new.bitmap) {
+    let may_crash = new.level != Level::Raid5 || new.bitmap;
+    if seed.is_multiple_of(3) && may_crash {
         array.crash();
     } else {
         array.stop()?;

@@ -130,10 +130,8 @@ impl Memory {
         let block = |at: MemAddr| self.read(at, job.len);
         match &job.blocks {
             Blocks::Parities { p, q, exponents } => {
-                let pair = |pair: &Option<(MemAddr, MemAddr)>| -> Result<Option<(&[u8], &[u8])>, String> {
-                    pair.map(|(stored, computed)| Ok((block(stored)?, block(computed)?))).transpose()
-                };
-                Ok(compare_parities(pair(p)?, pair(q)?, exponents))
+                let pair = |(stored, computed)| Ok::<_, String>((block(stored)?, block(computed)?));
+                Ok(compare_parities(p.map(pair).transpose()?, q.map(pair).transpose()?, exponents))
             }
             Blocks::Copies(copies) => {
                 Ok(compare_copies(&copies.iter().map(|c| block(*c)).collect::<Result<Vec<_>, _>>()?))
