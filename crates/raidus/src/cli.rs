@@ -46,6 +46,10 @@ Examples:
   What is wrong with these disks?
     raidus assemble --explain /dev/sd[b-e]
 
+  A disk failed: another one takes its place.
+    raidus remove md0 failed
+    raidus add md0 /dev/sdg && raidus wait md0
+
   Try a risky assembly without writing to the disks:
     raidus serve --force --overlay=/var/tmp /dev/sd[b-e]
 
@@ -72,6 +76,28 @@ pub enum Command {
     Status(crate::status::StatusArgs),
     /// Stop running arrays in order.
     Stop(crate::stop::StopArgs),
+    /// Add devices to a running array.
+    Add(crate::manage::AddArgs),
+    /// Take former members of a running array back.
+    ReAdd(crate::manage::ReAddArgs),
+    /// Treat members of a running array as failed.
+    Fail(crate::manage::FailArgs),
+    /// Take failed members and spares out of a running array.
+    Remove(crate::manage::RemoveArgs),
+    /// Rebuild a member's data onto a spare, then retire it.
+    Replace(crate::manage::ReplaceArgs),
+    /// Compare the members of a running array, and mend what disagrees.
+    Scrub(crate::scrub::ScrubArgs),
+    /// Wait until nothing is being resynced, rebuilt or checked.
+    Wait(crate::settle::WaitArgs),
+    /// Show what happened to a running array.
+    Events(crate::events::EventsArgs),
+    /// Show md's attributes of a running array.
+    Get(crate::attribute::GetArgs),
+    /// Set an attribute of a running array.
+    Set(crate::attribute::SetArgs),
+    /// Tell what is where: array to members, or back.
+    Map(crate::map::MapArgs),
     /// Remove md's metadata from devices.
     ZeroSuperblock(crate::zero::ZeroArgs),
     /// Run an array in the background; used by assemble.

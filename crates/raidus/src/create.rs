@@ -236,7 +236,10 @@ fn policy(text: Option<&str>) -> Result<Option<Policy>, Failure> {
         Some("bitmap") => Some(Policy::Bitmap),
         Some("ppl") => Some(Policy::Ppl),
         Some(other) => {
-            return Err(usage("--consistency-policy", format!("'{other}' is not possible: resync, bitmap and ppl are")));
+            return Err(usage(
+                "--consistency-policy",
+                format!("'{other}' is not possible: resync, bitmap and ppl are"),
+            ));
         }
     })
 }

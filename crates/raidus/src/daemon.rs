@@ -16,7 +16,7 @@ use raidus_fuse::{Mount, MountOptions, UnmountError};
 use raidus_layout::Raid0Layout;
 use raidus_nbd::{Address, BindError, BlockSizes, Endpoint, Export, NbdService, listen};
 use raidus_runtime::members::OverlayStore;
-use raidus_runtime::{ArrayHandle, OpenError, OpenOptions, Opened, RunOptions, StopFailed, open_array};
+use raidus_runtime::{ArrayHandle, OpenError, OpenOptions, Prepared, RunOptions, StopFailed};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,6 +25,8 @@ use tokio::sync::oneshot;
 use crate::control::client::running;
 use crate::control::server::{Server, Shared, serve as serve_control};
 use crate::error::Failure;
+use crate::live::Live;
+use crate::live::feed::What;
 use crate::mounted;
 use crate::output::say;
 use crate::portrait::Portrait;
@@ -106,17 +108,24 @@ pub fn run(request: &Request, ready: impl FnOnce(&Ready) -> Result<(), Failure>)
     let (orders, inbox) = channel();
     let stopping = Arc::new(AtomicBool::new(false));
     watch_signals(orders.clone(), Arc::clone(&stopping))?;
-    let opened = open(request)?;
+    let prepared = prepare(request)?;
+    let decision = prepared.decision.clone();
+    let Some(assembled) = decision.start() else {
+        return Err(OpenError::Refused(Box::new(decision)).into());
+    };
+    tell_decision(&decision);
+    let claim = Claim::take(&dir, request, assembled)?;
+    // May write to the members: a log is replayed.
+    let opened = prepared.finish()?;
     let Some(assembled) = opened.decision.start().cloned() else {
         return Err(OpenError::Refused(Box::new(opened.decision)).into());
     };
-    tell_decision(&opened.decision);
-    let claim = Claim::take(&dir, request, &assembled)?;
     let portrait =
         Portrait::new(&claim.name, dir.nbd(&claim.name), assembled, &opened.members, request.overlay.is_some());
     let options = RunOptions { pin: false, ..RunOptions::default() };
     let array = Arc::new(raidus_runtime::start(opened.config, opened.members, options)?);
-    let mut running = Running::begin(claim, array, portrait, orders, stopping)?;
+    let live = Live::new(array, portrait, request.overlay_store());
+    let mut running = Running::begin(claim, live, orders, stopping)?;
     if let Err(failure) = running.mount(request) {
         // What was to be served only beside a mount must not go on without it.
         return running.stop(None).and(Err(failure));
@@ -130,18 +139,15 @@ pub fn run(request: &Request, ready: impl FnOnce(&Ready) -> Result<(), Failure>)
 }
 
 /// Opens the devices and decides; tells the user why not if not.
-fn open(request: &Request) -> Result<Opened, Failure> {
+fn prepare(request: &Request) -> Result<Prepared, Failure> {
     let options = OpenOptions {
         assembly: request.assembly()?,
-        overlay: request.overlay.clone().map(|o| match o {
-            Overlay::Memory => OverlayStore::Memory,
-            Overlay::Directory(dir) => OverlayStore::Directory(dir),
-        }),
+        overlay: request.overlay_store(),
         tunables: Tunables { shards: request.threads, ..Tunables::default() },
         ..OpenOptions::default()
     };
-    match open_array(&request.devices, &options) {
-        Ok(opened) => Ok(opened),
+    match raidus_runtime::prepare(&request.devices, &options) {
+        Ok(prepared) => Ok(prepared),
         Err(OpenError::Refused(decision)) => {
             tell_refusal(&decision);
             Err(Failure::Told)
@@ -151,6 +157,14 @@ fn open(request: &Request) -> Result<Opened, Failure> {
 }
 
 impl Request {
+    fn overlay_store(&self) -> Option<OverlayStore> {
+        self.overlay.clone().map(|overlay| match overlay {
+            Overlay::Memory => OverlayStore::Memory,
+            // Members that join later find it, too.
+            Overlay::Directory(dir) => OverlayStore::Directory(std::path::absolute(&dir).unwrap_or(dir)),
+        })
+    }
+
     /// What assembly may do.
     pub fn assembly(&self) -> Result<Options, Failure> {
         let uuid = self.uuid.as_ref().map(|u| u.parse()).transpose();
@@ -173,6 +187,9 @@ fn tell_decision(decision: &Decision) {
     }
     for forced in decision.start().map_or(&[][..], |a| &a.forced) {
         say(format_args!("forced: {forced}"));
+    }
+    if let Some(replay) = decision.start().and_then(|a| a.replay.as_ref()) {
+        say(format_args!("replaying {replay}"));
     }
 }
 
@@ -268,8 +285,7 @@ fn bad_address(text: &str) -> Failure {
 /// An array in operation.
 struct Running {
     name: String,
-    array: Arc<ArrayHandle>,
-    portrait: Arc<Portrait>,
+    live: Arc<Live>,
     service: Arc<NbdService>,
     nbd: Vec<Endpoint>,
     mount: Option<Mount>,
@@ -279,43 +295,32 @@ struct Running {
 }
 
 impl Running {
-    fn begin(
-        claim: Claim,
-        array: Arc<ArrayHandle>,
-        portrait: Portrait,
-        orders: Sender<Order>,
-        stopping: Arc<AtomicBool>,
-    ) -> Result<Running, Failure> {
+    fn begin(claim: Claim, live: Live, orders: Sender<Order>, stopping: Arc<AtomicBool>) -> Result<Running, Failure> {
         let Claim { name, control, nbd } = claim;
-        let portrait = Arc::new(portrait);
-        watch_events(&array, orders.clone())?;
-        let service = Arc::new(NbdService::new(export(&name, &array, &portrait)?));
+        let live = Arc::new(live);
+        watch_events(&live.array, orders.clone())?;
+        let service = Arc::new(NbdService::new(export(&name, &live.array, &live.portrait)?));
         let mut endpoints = Vec::new();
         for (socket, endpoint) in nbd {
-            array.serve(socket, Arc::clone(&service) as _);
+            live.array.serve(socket, Arc::clone(&service) as _);
             endpoints.push(endpoint);
         }
-        let shared = Shared {
-            array: Arc::clone(&array),
-            portrait: Arc::clone(&portrait),
-            nbd: endpoints.iter().map(|e| e.uri("")).collect(),
-            orders,
-        };
+        let shared = Shared { live: Arc::clone(&live), nbd: endpoints.iter().map(|e| e.uri("")).collect(), orders };
         let control = serve_control(control, shared)
             .map_err(|source| Failure::System { what: "cannot serve the control socket", source })?;
-        Ok(Running { name, array, portrait, service, nbd: endpoints, mount: None, control, stopping })
+        Ok(Running { name, live, service, nbd: endpoints, mount: None, control, stopping })
     }
 
     /// Shows the array as a file, if that is wanted.
     fn mount(&mut self, request: &Request) -> Result<(), Failure> {
         let Some(dir) = &request.mount else { return Ok(()) };
         let options = MountOptions {
-            read_only: self.portrait.assembled.read_only,
+            read_only: self.live.portrait.assembled.read_only,
             allow_other: request.allow_other,
             ..MountOptions::default()
         };
-        let files = mounted::files(&self.array, &self.portrait);
-        self.mount = Some(raidus_fuse::mount(Arc::clone(&self.array), dir, &self.name, files, options)?);
+        let files = mounted::files(&self.live);
+        self.mount = Some(raidus_fuse::mount(Arc::clone(&self.live.array), dir, &self.name, files, options)?);
         Ok(())
     }
 
@@ -331,7 +336,7 @@ impl Running {
         });
         Ready {
             name: self.name.clone(),
-            message: started_message(&self.name, &self.portrait.assembled),
+            message: started_message(&self.name, &self.live.portrait.assembled),
             nbd: self.nbd.iter().map(|l| l.uri("")).collect(),
             socket,
             file: self.mount.as_ref().map(|mount| mount.file().to_owned()),
@@ -368,9 +373,10 @@ impl Running {
         let array = &self.name;
         match event {
             Event::MemberFailed { member } => {
-                let device = self.portrait.member(member).display();
+                let device = self.live.portrait.member(member);
+                let device = device.display();
                 tracing::error!(array, %device, "member failed; the array goes on without it");
-                self.portrait.set_updated(crate::host::now().secs);
+                self.live.portrait.set_updated(crate::host::now().secs);
             }
             Event::Broken => tracing::error!(
                 array,
@@ -381,11 +387,35 @@ impl Running {
                 tracing::debug!(array, state = state.name(), "state");
                 // Both come with a round of superblock writes.
                 if matches!(state, ArrayState::Clean | ArrayState::Active) {
-                    self.portrait.set_updated(crate::host::now().secs);
+                    self.live.portrait.set_updated(crate::host::now().secs);
                 }
+            }
+            Event::MemberInSync { member } => {
+                let device = self.live.portrait.member(member);
+                tracing::info!(array, device = %device.display(), "member is in sync");
+            }
+            Event::MemberReplaced { member } => {
+                let device = self.live.portrait.member(member);
+                tracing::info!(array, device = %device.display(), "member has been replaced; it can be removed");
+            }
+            Event::ReadErrorCorrected { member, start, len } => {
+                let device = self.live.portrait.member(member);
+                let (sector, sectors) = (start.0, len.0);
+                tracing::warn!(array, device = %device.display(), sector, sectors, "read error corrected");
+            }
+            Event::BadBlocks { member, start, len } => {
+                let device = self.live.portrait.member(member);
+                let (sector, sectors) = (start.0, len.0);
+                tracing::warn!(array, device = %device.display(), sector, sectors, "blocks are noted as bad");
+            }
+            Event::SyncStarted { action } => tracing::info!(array, action = action.process_name(), "sync started"),
+            Event::SyncEnded { action, complete } => {
+                tracing::info!(array, action = action.process_name(), complete, "sync ended");
+                self.live.portrait.set_updated(crate::host::now().secs);
             }
             Event::Stopped { .. } => {}
         }
+        self.live.note(event);
     }
 
     /// Clients are told, what is under way ends, superblocks are marked clean, and only then anybody is told that it is done.
@@ -395,11 +425,13 @@ impl Running {
             mount.detach();
         }
         self.service.stop();
-        let result = self.array.stop();
+        let result = self.live.array.stop();
         match &result {
             Ok(()) => tracing::info!(array = self.name, "stopped"),
             Err(error) => tracing::error!(array = self.name, %error, "not stopped in order"),
         }
+        // Those who wait for something are told that it will not come.
+        self.live.feed.push(What::Stopped, crate::host::now().secs);
         // Nobody must find sockets of an array that is gone.
         drop(self.nbd);
         if let Some(reply) = reply {
@@ -434,6 +466,9 @@ fn started_message(name: &str, assembled: &Assembled) -> String {
     }
     if spares > 0 {
         text.push_str(&format!(" and {spares} spare{}", plural(spares)));
+    }
+    if count(|s| matches!(s, Seat::Journal)) > 0 {
+        text.push_str(" and 1 journal");
     }
     text + "."
 }

@@ -158,6 +158,37 @@ pub enum Failure {
     /// A running array cannot be spoken with.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// A sync that an array needs will not happen.
+    #[error("{name}: {why}")]
+    Stuck {
+        /// The array.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// A check did not happen.
+    #[error("{name}: called off before it began; what the members need comes first, see `raidus events {name}`")]
+    CalledOff {
+        /// The array.
+        name: String,
+    },
+    /// Nothing was checked.
+    #[error("{name}: nothing has been checked since the array was started; `raidus scrub {name} check --wait` does it")]
+    NoReport {
+        /// The array.
+        name: String,
+    },
+    /// No such attribute.
+    #[error("{name}: there is no attribute '{attribute}'; `raidus get {name}` lists all")]
+    NoAttribute {
+        /// The array.
+        name: String,
+        /// The word.
+        attribute: String,
+    },
+    /// A place that is not in the array.
+    #[error("{0}")]
+    NoPlace(String),
     /// NBD clients cannot be served.
     #[error(transparent)]
     Bind(#[from] raidus_nbd::BindError),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+mod attribute;
 mod cli;
 mod control;
 mod create;
@@ -11,18 +12,24 @@ mod daemon;
 mod detach;
 mod detail;
 mod error;
+mod events;
 mod examine;
 mod host;
 mod image;
+mod live;
 mod log;
 mod look;
+mod manage;
+mod map;
 mod mount;
 mod mounted;
 mod output;
 mod portrait;
 mod query;
 mod rundir;
+mod scrub;
 mod serve;
+mod settle;
 mod signatures;
 mod sizes;
 mod status;
@@ -70,6 +77,17 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Query(args) => query::run(args),
         Command::Status(args) => status::run(args),
         Command::Stop(args) => stop::run(args),
+        Command::Add(args) => manage::add(args),
+        Command::ReAdd(args) => manage::re_add(args),
+        Command::Fail(args) => manage::fail(args),
+        Command::Remove(args) => manage::remove(args),
+        Command::Replace(args) => manage::replace(args),
+        Command::Scrub(args) => scrub::run(args),
+        Command::Wait(args) => settle::run(args),
+        Command::Events(args) => events::run(args),
+        Command::Get(args) => attribute::get(args),
+        Command::Set(args) => attribute::set(args),
+        Command::Map(args) => map::run(args),
         Command::ZeroSuperblock(args) => zero::run(args),
         Command::Hold => detach::hold(),
     }

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use raidus_assembly::Assembled;
 use raidus_engine::control::{ArrayState, Status};
-use raidus_engine::{Member, MemberState};
-use raidus_format::Superblock;
+
+use raidus_engine::{Member, MemberState, SyncAction};
+use raidus_format::{MetadataVersion, Superblock};
 use raidus_runtime::members::MemberDevice;
-use raidus_text::{ArrayView, BitmapView, DeviceRole, DeviceView, Policy, ReadOnly, RunState, SyncAction, SyncView};
+use raidus_text::{ArrayView, BitmapView, DeviceRole, DeviceView, Policy, ReadOnly, RunState, SyncView};
 use raidus_units::{MemberId, SECTOR_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -22,30 +24,69 @@ pub struct Portrait {
     pub assembled: Assembled,
     /// Nothing is written to members: what is written goes to overlays.
     pub overlay: bool,
-    members: Vec<Place>,
+    /// By member id; members only ever join.
+    members: RwLock<Vec<Place>>,
     /// When superblocks were last written, seconds since 1970.
     updated: AtomicU64,
 }
 
-/// Where a member is.
-struct Place {
-    path: PathBuf,
-    node: Option<(u32, u32)>,
+/// Where a member is, and what it was when it joined.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// As the user called it.
+    pub path: PathBuf,
+    /// The same, wherever this process stands.
+    pub absolute: PathBuf,
+    /// Major and minor number, if it is a block device.
+    pub node: Option<(u32, u32)>,
+    /// Its superblock.
+    pub superblock: Superblock,
+}
+
+impl Place {
+    /// Of a device that is (about to be) a member.
+    pub fn new(device: &MemberDevice, superblock: Superblock) -> Place {
+        let path = device.name().to_owned();
+        let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+        Place { path, absolute, node: device.device_number(), superblock }
+    }
+
+    /// Whether this path leads to it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        self.absolute == path || real(path).is_some_and(|path| real(&self.absolute) == Some(path))
+    }
+
+    /// Whether the user means it by this word: a path as it was given, or its name in mdstat and sysfs.
+    pub fn is_called(&self, word: &Path) -> bool {
+        self.path == word || word.to_str().is_some_and(|word| word == self.short_name())
+    }
+
+    /// As mdstat calls it.
+    pub fn short_name(&self) -> String {
+        short_name(&self.path)
+    }
+
+    /// Whether there is nothing any more where it was.
+    pub fn is_detached(&self) -> bool {
+        // A device node without a device behind it cannot be opened; one that is in use can be looked at.
+        match std::fs::File::open(&self.absolute) {
+            Ok(_) => false,
+            Err(e) => {
+                let gone = [rustix::io::Errno::NXIO, rustix::io::Errno::NODEV, rustix::io::Errno::NOENT];
+                gone.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
+            }
+        }
+    }
 }
 
 impl Portrait {
     /// Of an array that is about to start on these devices, which are in the order of its member ids.
     pub fn new(name: &str, path: PathBuf, assembled: Assembled, devices: &[MemberDevice], overlay: bool) -> Portrait {
-        let place = |d: &MemberDevice| Place { path: d.name().to_owned(), node: d.device_number() };
+        let seated = devices.iter().zip(&assembled.members);
+        let members = seated.map(|(device, seated)| Place::new(device, seated.superblock.clone())).collect();
         let updated = AtomicU64::new(assembled.array.utime.secs);
-        Portrait {
-            name: name.to_owned(),
-            path,
-            members: devices.iter().map(place).collect(),
-            assembled,
-            overlay,
-            updated,
-        }
+        Portrait { name: name.to_owned(), path, members: RwLock::new(members), assembled, overlay, updated }
     }
 
     /// Superblocks were written at this time.
@@ -53,9 +94,25 @@ impl Portrait {
         self.updated.store(seconds, Ordering::Relaxed);
     }
 
+    /// A device is joining; its member id will be the next.
+    pub fn join(&self, place: Place) {
+        self.members.write().unwrap_or_else(PoisonError::into_inner).push(place);
+    }
+
+    /// The last one did not.
+    pub fn did_not_join(&self) {
+        self.members.write().unwrap_or_else(PoisonError::into_inner).pop();
+    }
+
+    /// Where each member is, by id.
+    pub fn places(&self) -> Vec<Place> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The path of a member.
-    pub fn member(&self, id: MemberId) -> &Path {
-        self.members.get(id.index()).map_or(Path::new("?"), |place| &place.path)
+    pub fn member(&self, id: MemberId) -> PathBuf {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.get(id.index()).map_or_else(|| PathBuf::from("?"), |place| place.path.clone())
     }
 
     /// As mdadm and mdstat show it.
@@ -66,6 +123,7 @@ impl Portrait {
             false => Policy::None,
             true if status.bitmap.is_some() => Policy::Bitmap,
             true if facts.ppl.is_some() => Policy::Ppl,
+            true if facts.journal => Policy::Journal,
             true => Policy::Resync,
         };
         ArrayView {
@@ -89,8 +147,7 @@ impl Portrait {
                 chunk: b.chunk.bytes(),
                 file: None,
             }),
-            // Wanted, and not running.
-            sync: status.map.unsynced_from.map(|_| SyncView::Pending(SyncAction::Resync)),
+            sync: sync_view(status),
             reshape: None,
             policy,
             uuid: facts.uuid,
@@ -104,10 +161,11 @@ impl Portrait {
 
     /// In the order in which mdadm adds devices: the first slot's last, then spares.
     fn devices(&self, status: &Status) -> Vec<DeviceView> {
+        let places = self.places();
         let mut devices: Vec<(DeviceView, Option<u16>)> = (0..)
             .map(MemberId)
-            .zip(&status.map.members)
-            .filter_map(|(id, member)| self.device(id, member, status))
+            .zip(status.map.members.iter().zip(&places))
+            .filter_map(|(id, (member, place))| device(id, member, place, status))
             .collect();
         devices.sort_by_key(|(device, slot)| match slot {
             Some(0) => (1, 0, device.dev_number),
@@ -115,21 +173,6 @@ impl Portrait {
             None => (2, 0, device.dev_number),
         });
         devices.into_iter().map(|(device, _)| device).collect()
-    }
-
-    fn device(&self, id: MemberId, member: &Member, status: &Status) -> Option<(DeviceView, Option<u16>)> {
-        let place = self.members.get(id.index())?;
-        let superblock = &self.assembled.members.get(id.index())?.superblock;
-        let replaces = status.map.slots.iter().any(|entry| entry.replacement == Some(id));
-        let role = match member.state {
-            MemberState::InSync(slot) => DeviceRole::InSync(slot),
-            MemberState::Rebuilding { slot, .. } if replaces => DeviceRole::Replacing(slot),
-            MemberState::Rebuilding { slot, .. } => DeviceRole::Rebuilding(slot),
-            MemberState::Spare => DeviceRole::Spare,
-            MemberState::Faulty => DeviceRole::Faulty,
-        };
-        let view = device_view(&place.path, place.node, superblock, role);
-        Some((view, slot_of(member.state)))
     }
 
     /// As plain data.
@@ -166,30 +209,82 @@ impl Portrait {
                 bitmap_pages: status.counters.bitmap_pages,
                 flush_rounds: status.counters.flush_rounds,
             },
+            sync: SyncReport::of(status),
             nbd: Vec::new(),
             pid: std::process::id(),
         }
     }
 
     fn member_reports(&self, status: &Status) -> Vec<MemberReport> {
-        let members = status.map.members.iter().zip(&self.members).zip(&self.assembled.members);
-        let report = |((member, place), seated): ((&Member, &Place), &raidus_assembly::Seated)| {
-            let facts = seated.superblock.member();
-            MemberReport {
-                device: place.path.display().to_string(),
-                number: facts.dev_number,
-                slot: slot_of(member.state),
-                state: state_word(member.state).to_owned(),
-                valid_to_sector: match member.state {
-                    MemberState::Rebuilding { valid_to, .. } => Some(valid_to.0),
-                    _ => None,
-                },
-                write_mostly: member.write_mostly,
-                data_offset_bytes: member.data_offset.0.saturating_mul(SECTOR_BYTES),
-            }
+        let places = self.places();
+        let members = status.map.members.iter().zip(&places);
+        let report = |(member, place): (&Member, &Place)| MemberReport {
+            device: place.path.display().to_string(),
+            number: number(member, place),
+            slot: slot_of(member.state),
+            state: state_word(member.state).to_owned(),
+            valid_to_sector: match member.state {
+                MemberState::Rebuilding { valid_to, .. } => Some(valid_to.0),
+                _ => None,
+            },
+            write_mostly: member.write_mostly,
+            data_offset_bytes: member.data_offset.0.saturating_mul(SECTOR_BYTES),
         };
-        members.map(report).collect()
+        members.filter(|(member, _)| member.state != MemberState::Removed).map(report).collect()
     }
+}
+
+fn device(id: MemberId, member: &Member, place: &Place, status: &Status) -> Option<(DeviceView, Option<u16>)> {
+    let replaces = status.map.slots.iter().any(|entry| entry.replacement == Some(id));
+    let role = match member.state {
+        MemberState::InSync(slot) => DeviceRole::InSync(slot),
+        MemberState::Rebuilding { slot, .. } if replaces => DeviceRole::Replacing(slot),
+        MemberState::Rebuilding { slot, .. } => DeviceRole::Rebuilding(slot),
+        MemberState::Spare => DeviceRole::Spare,
+        MemberState::Journal => DeviceRole::Journal,
+        MemberState::Faulty => DeviceRole::Faulty,
+        MemberState::Removed => return None,
+    };
+    let view = device_view(&place.path, place.node, &place.superblock, role);
+    Some((DeviceView { dev_number: number(member, place), ..view }, slot_of(member.state)))
+}
+
+/// A member's number in the array. 0.90 gives the holder of a slot the slot's.
+pub fn number(member: &Member, place: &Place) -> u32 {
+    let renumbers = place.superblock.version() == MetadataVersion::V0_90;
+    match member.state {
+        MemberState::InSync(slot) if renumbers => slot.0.into(),
+        _ => place.superblock.member().dev_number,
+    }
+}
+
+/// md's word for what is being synced.
+pub fn sync_action(status: &Status) -> &'static str {
+    match status.sync.action {
+        Some(action) => action.name(),
+        None if status.sync.frozen => "frozen",
+        None => "idle",
+    }
+}
+
+/// md's word for what was synced last.
+pub fn last_sync_action(status: &Status) -> &'static str {
+    status.sync.last.as_ref().map_or("none", |end| end.action.process_name())
+}
+
+fn sync_view(status: &Status) -> Option<SyncView> {
+    let Some(action) = status.sync.action else {
+        // Wanted, and not running.
+        return status.map.unsynced_from.map(|_| SyncView::Pending(raidus_text::SyncAction::Resync));
+    };
+    let action = match action {
+        // In mdstat a repair is a resync.
+        SyncAction::Resync | SyncAction::Repair => raidus_text::SyncAction::Resync,
+        SyncAction::Recover => raidus_text::SyncAction::Recovery,
+        SyncAction::Check => raidus_text::SyncAction::Check,
+    };
+    let sync = &status.sync;
+    Some(SyncView::Running { action, done: sync.done.kib(), total: sync.total.kib(), speed: sync.kib_per_second })
 }
 
 /// A running array, for programs: what `status --json` prints per array.
@@ -233,10 +328,43 @@ pub struct ArrayReport {
     pub members: Vec<MemberReport>,
     /// Work done since the start.
     pub counters: CounterReport,
+    /// Resync, recovery, check and repair.
+    pub sync: SyncReport,
     /// NBD URIs.
     pub nbd: Vec<String>,
     /// The process that runs it.
     pub pid: u32,
+}
+
+/// What is being synced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncReport {
+    /// md's `sync_action`: `idle`, `frozen`, `resync`, `recover`, `check`, `repair`.
+    pub action: String,
+    /// Sectors done: of each member, or for the resync of raid10 of the array.
+    pub done_sectors: u64,
+    /// Sectors to do.
+    pub total_sectors: u64,
+    /// KiB per second and member.
+    pub kib_per_second: u64,
+    /// md's `mismatch_cnt`.
+    pub mismatch_sectors: u64,
+    /// md's `last_sync_action`.
+    pub last_action: String,
+}
+
+impl SyncReport {
+    fn of(status: &Status) -> SyncReport {
+        let sync = &status.sync;
+        SyncReport {
+            action: sync_action(status).to_owned(),
+            done_sectors: sync.done.0,
+            total_sectors: sync.total.0,
+            kib_per_second: sync.kib_per_second,
+            mismatch_sectors: sync.mismatch_sectors,
+            last_action: last_sync_action(status).to_owned(),
+        }
+    }
 }
 
 /// A write-intent bitmap.
@@ -302,10 +430,11 @@ fn short_name(path: &Path) -> String {
     name.chars().map(|c| if c.is_whitespace() || c.is_control() || "[]()".contains(c) { '_' } else { c }).collect()
 }
 
-fn slot_of(state: MemberState) -> Option<u16> {
+/// A member's slot, if it has one.
+pub fn slot_of(state: MemberState) -> Option<u16> {
     match state {
         MemberState::InSync(slot) | MemberState::Rebuilding { slot, .. } => Some(slot.0),
-        MemberState::Spare | MemberState::Faulty => None,
+        MemberState::Spare | MemberState::Journal | MemberState::Faulty | MemberState::Removed => None,
     }
 }
 
@@ -314,7 +443,9 @@ fn state_word(state: MemberState) -> &'static str {
         MemberState::InSync(_) => "in_sync",
         MemberState::Rebuilding { .. } => "rebuilding",
         MemberState::Spare => "spare",
+        MemberState::Journal => "journal",
         MemberState::Faulty => "faulty",
+        MemberState::Removed => "removed",
     }
 }
 

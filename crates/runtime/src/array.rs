@@ -282,7 +282,7 @@ impl ArrayHandle {
     }
 
     /// Asks something of Control. What follows from it comes as [events](Self::events). To stop, use [`stop`](Self::stop); to
-    /// add a device, [`add`](Self::add).
+    /// add a device, [`add`](Self::add). A member that was removed is closed when this returns, unless it hangs.
     ///
     /// # Errors
     /// [`CommandError`]: it cannot be done, and nothing has changed.
@@ -294,9 +294,10 @@ impl ArrayHandle {
         self.ask(command)?;
         if let Some(member) = removed {
             self.post_all(|| Mail::Retire(member));
-            if let Some(device) = self.devices.lock().unwrap_or_else(PoisonError::into_inner).get_mut(member.index()) {
-                *device = None;
-            }
+            let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            let device = devices.get_mut(member.index()).and_then(Option::take);
+            drop(devices);
+            device.into_iter().for_each(close);
         }
         Ok(())
     }
@@ -334,6 +335,7 @@ impl ArrayHandle {
             if whole {
                 self.post_all(|| Mail::Unjoin);
             }
+            close(device);
             return Err(error);
         }
         devices.push(Some(device));
@@ -408,6 +410,17 @@ impl ArrayHandle {
         }
         // With the reactors' the last: closes the devices, and so gives back their locks.
         self.devices.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// How long a member that left may take to be closed: as long as I/O is under way on it.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+
+/// Closes a device that reactors are giving up, so that it is free when its user is told so. One that hangs is not waited for.
+fn close(device: Arc<MemberDevice>) {
+    let start = Instant::now();
+    while Arc::strong_count(&device) > 1 && start.elapsed() < CLOSING_MAX {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -4,13 +4,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-use super::{DetailFormat, ErrorBody};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{
+    ActRequest, AddRequest, DetailFormat, ErrorBody, MapAnswer, MapRequest, ReplaceRequest, ScrubAnswer, SyncWord,
+};
+use crate::live::Settling;
+use crate::live::attributes::Attribute;
+use crate::live::feed::Batch;
+use crate::live::members::{Joined, Replaced};
 use crate::output::say;
 use crate::portrait::ArrayReport;
 use crate::rundir::{RunDir, check_name};
@@ -102,16 +111,88 @@ impl Remote {
         self.ask(Method::POST, "/stop", None).map(|_| ())
     }
 
+    /// A device joins.
+    pub fn add(&self, request: &AddRequest) -> Result<Joined, ControlError> {
+        self.post("/members/add", request)
+    }
+
+    /// Fails or removes members; gives the paths of those it happened to.
+    pub fn act(&self, request: &ActRequest) -> Result<Vec<String>, ControlError> {
+        self.post("/members/act", request)
+    }
+
+    /// Begins to rebuild a member onto a spare.
+    pub fn replace(&self, request: &ReplaceRequest) -> Result<Replaced, ControlError> {
+        self.post("/members/replace", request)
+    }
+
+    /// Begins a check or repair, interrupts what runs, or freezes.
+    pub fn sync(&self, action: &str) -> Result<(), ControlError> {
+        self.post("/sync", &SyncWord { action: action.to_owned() })
+    }
+
+    /// The last check or repair; waits a while for one after the number `after`.
+    pub fn scrub(&self, after: u64, seconds: u64) -> Result<ScrubAnswer, ControlError> {
+        self.get(&format!("/scrub?after={after}&seconds={seconds}"), seconds)
+    }
+
+    /// Waits a while until nothing is synced, or has to be.
+    pub fn wait(&self, seconds: u64) -> Result<Settling, ControlError> {
+        self.get(&format!("/wait?seconds={seconds}"), seconds)
+    }
+
+    /// What happened after event number `after`; waits a while for something.
+    pub fn events(&self, after: u64, seconds: u64) -> Result<Batch, ControlError> {
+        self.get(&format!("/events?after={after}&seconds={seconds}"), seconds)
+    }
+
+    /// md's attributes.
+    pub fn attributes(&self) -> Result<Vec<Attribute>, ControlError> {
+        self.get("/attributes", 0)
+    }
+
+    /// Sets one of them.
+    pub fn set(&self, attribute: &Attribute) -> Result<(), ControlError> {
+        self.post("/attributes", attribute)
+    }
+
+    /// What is where.
+    pub fn map(&self, request: &MapRequest) -> Result<MapAnswer, ControlError> {
+        self.post("/map", request)
+    }
+
+    fn get<A: DeserializeOwned>(&self, what: &str, waits: u64) -> Result<A, ControlError> {
+        let body = self.ask(Method::GET, what, Some(PATIENCE + Duration::from_secs(waits)))?;
+        serde_json::from_slice(&body).map_err(|e| self.garbled(e))
+    }
+
+    /// However long it takes: a device may have to be woken up.
+    fn post<A: DeserializeOwned>(&self, what: &str, request: &impl Serialize) -> Result<A, ControlError> {
+        let request = serde_json::to_vec(request).map_err(|e| self.garbled(e))?;
+        let body = self.send(Method::POST, what, request, None)?;
+        serde_json::from_slice(&body).map_err(|e| self.garbled(e))
+    }
+
     fn text(&self, what: &str) -> Result<String, ControlError> {
         let body = self.ask(Method::GET, what, Some(PATIENCE))?;
         String::from_utf8(body).map_err(|e| self.garbled(e))
     }
 
     fn ask(&self, method: Method, what: &str, patience: Option<Duration>) -> Result<Vec<u8>, ControlError> {
+        self.send(method, what, Vec::new(), patience)
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        what: &str,
+        body: Vec<u8>,
+        patience: Option<Duration>,
+    ) -> Result<Vec<u8>, ControlError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| self.broken(e))?;
         runtime.block_on(async {
-            let answer = self.exchange(method, what);
+            let answer = self.exchange(method, what, body);
             match patience {
                 None => answer.await,
                 Some(patience) => {
@@ -122,14 +203,14 @@ impl Remote {
         })
     }
 
-    async fn exchange(&self, method: Method, what: &str) -> Result<Vec<u8>, ControlError> {
+    async fn exchange(&self, method: Method, what: &str, body: Vec<u8>) -> Result<Vec<u8>, ControlError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.broken(e))?;
         let hyper = |e: hyper::Error| self.broken(io::Error::other(e));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(hyper)?;
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(what).header("host", "raidus");
-        let request = request.body(Empty::<Bytes>::new()).map_err(|e| self.garbled(e))?;
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|e| self.garbled(e))?;
         let response = sender.send_request(request).await.map_err(hyper)?;
         let ok = response.status().is_success();
         let body = response.into_body().collect().await.map_err(hyper)?.to_bytes().to_vec();

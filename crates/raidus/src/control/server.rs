@@ -115,7 +115,8 @@ async fn status(State(shared): Handle) -> Response {
 }
 
 async fn mdstat(State(shared): Handle) -> Response {
-    with_status(shared, |shared, status| raidus_text::mdstat_array(&shared.live.portrait.view(status)).into_response()).await
+    with_status(shared, |shared, status| raidus_text::mdstat_array(&shared.live.portrait.view(status)).into_response())
+        .await
 }
 
 #[derive(Deserialize)]
