@@ -42,6 +42,11 @@ fn candidate(disk: &Disk, index: usize) -> Candidate {
     }
 }
 
+/// A disk's list of bad blocks, as (device sector, length).
+pub(crate) fn bad_blocks(disk: &Disk) -> Vec<(Sector, Sectors)> {
+    candidate(disk, 0).bad_block_list().unwrap_or_default()
+}
+
 /// The superblock on a disk, if there is one.
 pub(crate) fn superblock(disk: &Disk) -> Option<Superblock> {
     match look(disk) {

@@ -244,10 +244,10 @@ impl Seed {
             config.region = self.scenario.region;
         }
         let doomed = self.doom(&assembled, last);
-        let plan = self.plan(&assembled, &offered, &doomed, round > 0);
-        let in_sync = in_sync(&assembled, &offered);
         let flawed = assembled.members.iter().filter(|m| !m.bad_blocks.is_empty()).map(|m| offered[m.candidate]);
         self.flawed = flawed.collect();
+        let plan = self.plan(&assembled, &offered, &doomed, round > 0);
+        let in_sync = in_sync(&assembled, &offered);
         let end = self.run(&config, plan, trace)?;
         self.flawed.extend(&end.flawed);
         self.fresh = in_sync;
@@ -461,7 +461,9 @@ impl Seed {
         let parity = self.scenario.level.parities() > 0;
         let degraded = !doomed.is_empty() || in_sync(assembled, offered).len() < usize::from(self.scenario.raid_disks);
         let cut_percent = if parity && degraded { 15 } else { 50 };
-        let cut = !self.scenario.lossy && self.rng.percent(cut_percent);
+        // What is missing in places may be lost where a write was cut short, as what is missing as a whole.
+        let may_miss = !self.flawed.is_empty() || self.scenario.bad_block_log && !doomed.is_empty();
+        let cut = !self.scenario.lossy && !(parity && may_miss) && self.rng.percent(cut_percent);
         RoundPlan {
             places,
             faults,

@@ -11,6 +11,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (2153, "levelling did without a member that was away; back again, as fresh as the others, it spoke for the array"),
     (3729, "as 1817, on raid10: the failed member spoke for the array"),
     (767, "a member that joined while others were being rebuilt got their checkpoint"),
+    (
+        61_745,
+        "the event of a round that failed at the bitmap was skipped, and members were two behind after a power cut",
+    ),
     (22_481, "two devices of a 0.90 array got one number"),
     (21_444, "a replacement differed from the member it replaced in writes that a power cut had cut short"),
     (7, "what a repair wrote was not flushed at its end"),

@@ -11,7 +11,7 @@ use raidus_units::{MemberId, Nanos, SECTOR_BYTES, Sector, Sectors};
 
 use super::Control;
 use super::bitmap::Page;
-use super::superblock::Content;
+use super::superblock::{Content, Count};
 use crate::io::{IoToken, MemberError, MemberOp};
 use crate::map::Member;
 
@@ -21,6 +21,8 @@ pub(super) struct Round {
     phase: Phase,
     pending: BTreeMap<IoToken, MemberId>,
     failed: Vec<MemberId>,
+    /// The event count before it.
+    before: Count,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +66,13 @@ impl Control {
             return false;
         }
         let Some(plan) = self.plan_round(now) else { return false };
+        let before = self.superblocks.counted();
         if let Some(content) = &plan.content {
             self.superblocks.count(content, self.map.unsynced_from.is_none());
             // From here on some member may say clean.
             self.marked &= content.dirty;
         }
-        self.round = Some(Round { plan, phase: Phase::Seed, pending: BTreeMap::new(), failed: Vec::new() });
+        self.round = Some(Round { plan, phase: Phase::Seed, pending: BTreeMap::new(), failed: Vec::new(), before });
         self.enter(Phase::Seed);
         self.advance_round(now);
         self.round.is_none()
@@ -155,6 +158,9 @@ impl Control {
     /// Some members could not be written to.
     fn drop_round(&mut self, round: Round) {
         self.bad_logs.append(&mut self.logs_written);
+        if matches!(round.phase, Phase::Seed | Phase::BitmapSuperblocks | Phase::BadBlocks) {
+            self.superblocks.uncount(round.before);
+        }
         if let Some(bitmap) = &mut self.bitmap {
             bitmap.abort_pages();
         }

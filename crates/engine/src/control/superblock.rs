@@ -17,15 +17,21 @@ pub(super) struct Superblocks {
     members: Vec<MemberSetup>,
     /// The array as the freshest superblock describes it.
     base: ArrayUpdate,
+    count: Count,
+    /// Members' event counts differ on disk: a power cut came between the writes of a round.
+    uneven: bool,
+    /// Members whose bad-block log is this session's. Those of others are left as they were found, readable or not.
+    logs_touched: BTreeSet<MemberId>,
+}
+
+/// The event count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count {
     events: u64,
     /// The most events that any superblock may say, written or found.
     highest: u64,
-    /// Members' event counts differ on disk: a power cut came between the writes of a round.
-    uneven: bool,
     /// The last round was a mere going-dirty, so that the next going-clean may take its event back.
     can_decrease: bool,
-    /// Members whose bad-block log is this session's. Those of others are left as they were found, readable or not.
-    logs_touched: BTreeSet<MemberId>,
 }
 
 /// What a round is to say.
@@ -69,19 +75,23 @@ impl Superblocks {
         let events = base.events;
         let uneven =
             members.iter().enumerate().any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
-        Superblocks {
-            events,
-            highest: events,
-            uneven,
-            members,
-            base,
-            can_decrease: false,
-            logs_touched: BTreeSet::new(),
-        }
+        let count = Count { events, highest: events, can_decrease: false };
+        Superblocks { count, uneven, members, base, logs_touched: BTreeSet::new() }
     }
 
     pub fn events(&self) -> u64 {
-        self.events
+        self.count.events
+    }
+
+    /// The count as it is, to come back to by [`Superblocks::uncount`].
+    pub fn counted(&self) -> Count {
+        self.count
+    }
+
+    /// A round ended before any of its superblocks was written: were its event skipped, members that miss part of the next round
+    /// would be two behind.
+    pub fn uncount(&mut self, before: Count) {
+        self.count = before;
     }
 
     /// A device joins; its member id is the next.
@@ -125,7 +135,7 @@ impl Superblocks {
 
     /// The most events that any superblock may say.
     pub fn highest(&self) -> u64 {
-        self.highest
+        self.count.highest
     }
 
     /// Device sector of a member's bitmap area and how much room there is.
@@ -159,15 +169,15 @@ impl Superblocks {
         if content.level {
             return;
         }
-        let undo = content.toggle && !content.dirty && in_sync && self.can_decrease && self.events > 1;
+        let undo = content.toggle && !content.dirty && in_sync && self.count.can_decrease && self.count.events > 1;
         if undo {
-            self.events -= 1;
-            self.can_decrease = false;
+            self.count.events -= 1;
+            self.count.can_decrease = false;
         } else {
-            let last = if content.toggle { self.events } else { self.highest };
-            self.events = last.saturating_add(1);
-            self.highest = self.events.max(self.highest);
-            self.can_decrease = content.toggle && content.dirty;
+            let last = if content.toggle { self.count.events } else { self.count.highest };
+            self.count.events = last.saturating_add(1);
+            self.count.highest = self.count.events.max(self.count.highest);
+            self.count.can_decrease = content.toggle && content.dirty;
         }
     }
 
@@ -199,7 +209,7 @@ impl Superblocks {
 
     fn array(&self, map: &MemberMap, content: &Content, numbers: &[u32]) -> ArrayUpdate {
         let mut array = self.base.clone();
-        array.events = self.events;
+        array.events = self.count.events;
         array.utime = Timestamp::from_secs(content.utime);
         array.resync = if content.dirty { ResyncMark::Dirty } else { ResyncMark::Clean { good_to: map.unsynced_from } };
         array.devices = self.devices(map, numbers);
