@@ -51,12 +51,14 @@ struct Soak {
 fn soak(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
     let mut rng = Rng(seed + 400);
     let members = new.create(dir, &mut rng)?;
-    let mut words: Vec<PathBuf> = ["--name", NAME, "--threads", "2"].iter().map(PathBuf::from).collect();
+    let mut words: Vec<PathBuf> = ["--as", NAME, "--threads", "2"].iter().map(PathBuf::from).collect();
     words.extend(members.clone());
     let daemon = Daemon::serve(dir, words)?;
     let uri = daemon.nbd()?.replace("unix:", "nbd+unix:///?socket=");
     let mut fio = fio(&uri)?;
     let mut soak = Soak { dir: dir.to_owned(), members, rng, lives: [0; 4] };
+    // Clients never pause here; at md's floor of 1 MB/s nothing would come to its end.
+    soak.say(&["set", NAME, "sync_speed_min", "200000"])?;
     while fio.try_wait()?.is_none() {
         soak.live()?;
     }

@@ -143,7 +143,12 @@ fn prepare(request: &Request) -> Result<Prepared, Failure> {
     let options = OpenOptions {
         assembly: request.assembly()?,
         overlay: request.overlay_store(),
-        tunables: Tunables { shards: request.threads, ..Tunables::default() },
+        tunables: Tunables {
+            shards: request.threads,
+            // An overlay is for looking: a rebuild would fill it with a whole member.
+            sync_frozen: request.overlay.is_some(),
+            ..Tunables::default()
+        },
         ..OpenOptions::default()
     };
     match raidus_runtime::prepare(&request.devices, &options) {
