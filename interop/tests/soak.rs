@@ -55,7 +55,7 @@ fn soak(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
     words.extend(members.clone());
     let daemon = Daemon::serve(dir, words)?;
     let uri = daemon.nbd()?.replace("unix:", "nbd+unix:///?socket=");
-    let mut fio = fio(&uri)?;
+    let mut fio = fio(dir, &uri)?;
     let mut soak = Soak { dir: dir.to_owned(), members, rng, lives: [0; 4] };
     // Clients never pause here; at md's floor of 1 MB/s nothing would come to its end.
     soak.say(&["set", NAME, "sync_speed_min", "200000"])?;
@@ -141,8 +141,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Random writes of many sizes, each read back and compared.
-fn fio(uri: &str) -> Result<Child> {
+fn fio(dir: &Path, uri: &str) -> Result<Child> {
     let child = Command::new("fio")
+        // It leaves files where it runs.
+        .current_dir(dir)
         .args(["--name=soak", "--ioengine=nbd", "--rw=randrw", "--rwmixread=30", "--bsrange=4k-96k", "--iodepth=8"])
         .args(["--verify=crc32c", "--verify_backlog=256", "--verify_fatal=1", "--time_based", "--size=24m"])
         .arg(format!("--runtime={}", seconds()))

@@ -56,7 +56,7 @@ impl Disks for Memory {
         }
         self.writes += 1;
         self.log.push(Written { candidate, at, len: bytes.len() });
-        assert!(bytes.len() % 512 == 0 && !bytes.is_empty());
+        assert!(bytes.len().is_multiple_of(512) && !bytes.is_empty());
         let start = at.bytes() as usize;
         let place = &mut self.images[candidate][start..start + bytes.len()];
         self.undo.push((candidate, start, place.to_vec()));
