@@ -463,7 +463,7 @@ impl Seed {
         let cut_percent = if parity && degraded { 15 } else { 50 };
         // What is missing in places may be lost where a write was cut short, as what is missing as a whole.
         let may_miss = !self.flawed.is_empty() || self.scenario.bad_block_log && !doomed.is_empty();
-        let cut = !self.scenario.lossy && !(parity && may_miss) && self.rng.percent(cut_percent);
+        let cut = !(self.scenario.lossy || parity && may_miss) && self.rng.percent(cut_percent);
         RoundPlan {
             places,
             faults,
