@@ -1,5 +1,5 @@
 //! Real file systems live on a raidus RAID6, through FUSE and a loop device: they survive the loss of two members, and the
-//! death of the process in the midst of writing.
+//! death of the process in the midst of writing, and, once that is resynced, the loss of two members again.
 //!
 //! The process dies here, not the machine: what it had written is there, in whatever order it wrote it. What is asked is that
 //! nothing was acknowledged that it only meant to write, and that members and file system are found in a state that md and the
@@ -150,6 +150,14 @@ fn live(kind: &Kind) -> Result<()> {
     fs::remove_dir_all(files.join(WRITTEN))?;
     ensure!(sums_of(&files)? == sums, "after the process was killed, files read differently");
     disk.unmount()?;
+    disk.check()?;
+    let synced = program::run(&place.dir("run"), ["wait", "md0"])?;
+    ensure!(synced.status.success(), "raidus wait: {}", String::from_utf8_lossy(&synced.stderr));
+    disk.stop()?;
+
+    // The resync is done: now two members may be lost.
+    let mut disk = place.disk(kind, &[1, 4], &["--run", "--readonly"])?;
+    ensure!(sums_of(&disk.mount(kind.look)?)? == sums, "after the resync, files read differently without two members");
     disk.check()?;
     disk.stop()
 }
