@@ -55,50 +55,29 @@ Examples:
 
 `raidus help COMMAND` says more about a command.";
 
-/// The commands.
+/// The commands. What each says of itself in the help stands with its arguments: words here would replace all of that.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make a new array.
     Create(crate::create::CreateArgs),
-    /// Start an array in the background, or explain what would happen.
     Assemble(crate::assemble::AssembleArgs),
-    /// Start an array in the background and show it as a file.
     Mount(crate::mount::MountArgs),
-    /// Start an array and serve it until interrupted.
     Serve(crate::serve::ServeArgs),
-    /// Show the metadata on devices.
     Examine(crate::examine::ExamineArgs),
-    /// Show all about an array.
     Detail(crate::detail::DetailArgs),
-    /// Say in a line what a device or an array is.
     Query(crate::query::QueryArgs),
-    /// Show all running arrays, as /proc/mdstat does.
     Status(crate::status::StatusArgs),
-    /// Stop running arrays in order.
     Stop(crate::stop::StopArgs),
-    /// Add devices to a running array.
     Add(crate::manage::AddArgs),
-    /// Take former members of a running array back.
     ReAdd(crate::manage::ReAddArgs),
-    /// Treat members of a running array as failed.
     Fail(crate::manage::FailArgs),
-    /// Take failed members and spares out of a running array.
     Remove(crate::manage::RemoveArgs),
-    /// Rebuild a member's data onto a spare, then retire it.
     Replace(crate::manage::ReplaceArgs),
-    /// Compare the members of a running array, and mend what disagrees.
     Scrub(crate::scrub::ScrubArgs),
-    /// Wait until nothing is being resynced, rebuilt or checked.
     Wait(crate::settle::WaitArgs),
-    /// Show what happened to a running array.
     Events(crate::events::EventsArgs),
-    /// Show md's attributes of a running array.
     Get(crate::attribute::GetArgs),
-    /// Set an attribute of a running array.
     Set(crate::attribute::SetArgs),
-    /// Tell what is where: array to members, or back.
     Map(crate::map::MapArgs),
-    /// Remove md's metadata from devices.
     ZeroSuperblock(crate::zero::ZeroArgs),
     /// Run an array in the background; used by assemble.
     #[command(name = crate::detach::COMMAND, hide = true)]

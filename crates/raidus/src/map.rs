@@ -23,10 +23,10 @@ pub struct MapArgs {
     #[arg(required = true, value_name = "NAME|DEVICE")]
     words: Vec<PathBuf>,
     /// A member and one of its sectors of 512 bytes, counted from the start of the device.
-    #[arg(long, num_args = 2, value_names = ["DEVICE", "SECTOR"], group = "place", required = true)]
+    #[arg(long, num_args = 2, value_names = ["DEVICE", "SECTOR"], required_unless_present = "array", conflicts_with = "array")]
     member: Option<Vec<String>>,
     /// A place in the array: bytes, or with K, M, G, T; s for sectors.
-    #[arg(long, value_name = "OFFSET", group = "place")]
+    #[arg(long, value_name = "OFFSET")]
     array: Option<String>,
     /// Print JSON.
     #[arg(long)]
