@@ -1,6 +1,9 @@
 //! `cargo xtask demo`: the main job on image files it makes itself.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
@@ -15,26 +18,44 @@ pub struct Args {
     dir: PathBuf,
 }
 
-/// Builds raidus, makes a RAID6 of six images (unless they are there already) and serves it until interrupted: over NBD, and as a file.
+/// Builds raidus, makes a RAID6 of six images (unless they are there already) and serves it until interrupted: over NBD, and as a
+/// file where FUSE is to be had.
 pub fn run(args: &Args) -> Result<()> {
     shell::call(&["cargo", "build", "--release", "--package", "raidus"])?;
-    let dir = &args.dir;
+    let raidus = program()?;
+    fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    // What is printed must be of use in any directory.
+    let dir = args.dir.canonicalize()?;
     let mount = dir.join("mnt");
-    std::fs::create_dir_all(&mount).with_context(|| format!("cannot make {}", mount.display()))?;
-    let dir = dir.canonicalize()?;
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    let raidus = PathBuf::from(target).join("release/raidus");
-    let raidus = raidus.to_str().context("the target directory's name is not UTF-8")?;
-    let images: Vec<String> = (0..6).map(|i| format!("{}/disk{i}.img", dir.display())).collect();
-    let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    if !std::path::Path::new(images[0]).exists() {
-        let mut create = vec![raidus, "create", "--level=6", "--raid-devices=6", "--image-size=256M", "--assume-clean"];
-        create.extend(&images);
+    let images: Vec<String> = (0..6).map(|i| dir.join(format!("disk{i}.img")).display().to_string()).collect();
+    if !Path::new(&images[0]).exists() {
+        let mut create =
+            vec![&*raidus, "create", "--level=6", "--raid-devices=6", "--image-size=256M", "--assume-clean"];
+        create.extend(images.iter().map(String::as_str));
         shell::call(&create)?;
     }
-    let socket = format!("{}/nbd.sock", dir.display());
-    let (socket, mount) = (format!("--socket={socket}"), format!("--mount={}/mnt", dir.display()));
-    let mut serve = vec![raidus, "serve", &socket, &mount];
-    serve.extend(&images);
-    shell::call(&serve)
+    let mut serve = vec!["serve".to_owned(), format!("--socket={}", dir.join("nbd.sock").display())];
+    if File::options().read(true).write(true).open("/dev/fuse").is_ok() {
+        // After a run that was killed it is there, but dead: raidus says what to do about that.
+        if fs::symlink_metadata(&mount).is_err() {
+            fs::create_dir(&mount).with_context(|| format!("cannot make {}", mount.display()))?;
+        }
+        serve.push(format!("--mount={}", mount.display()));
+    } else {
+        println!("/dev/fuse cannot be used here, so the array is served over NBD only");
+    }
+    serve.extend(images);
+    println!("$ {raidus} {}", serve.join(" "));
+    println!("(Ctrl-C stops the array in order; what is in {} stays for the next time)", dir.display());
+    // In place of this process: the interrupt is for raidus alone, which has things to do before it ends.
+    let error = Command::new(&raidus).args(&serve).exec();
+    Err(error).with_context(|| format!("cannot run {raidus}"))
+}
+
+/// Where the build put it.
+fn program() -> Result<String> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"));
+    let raidus = target.join("release/raidus");
+    Ok(raidus.to_str().context("the target directory's name is not UTF-8")?.to_owned())
 }
