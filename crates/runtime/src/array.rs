@@ -125,7 +125,7 @@ pub enum AddError {
         array: u32,
     },
     /// No room.
-    #[error("too many devices have joined since the array was started; stop and assemble it, then try again")]
+    #[error("the array has as many devices as it can hold while it runs; remove failed ones first")]
     TooMany,
 }
 

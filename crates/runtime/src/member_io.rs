@@ -31,7 +31,7 @@ pub(crate) struct Done {
 
 /// Descriptors per member in the table of fixed files: direct, cached, overlay store.
 const FIXED_PER_MEMBER: u32 = 3;
-/// Devices that may join a running array: room for them in the table.
+/// Devices that may be in an array beyond those it was started with: room for them in the table.
 const JOINING_MAX: usize = 64;
 /// Longest single transfer; the kernel's own limit is just below 2 GiB.
 const TRANSFER_MAX: u64 = 1 << 30;
@@ -40,9 +40,9 @@ const METADATA_POOL_BYTES: usize = 1 << 20;
 /// The operations under way.
 pub(crate) struct MemberIos {
     /// By member id; `None` once a device was removed.
-    devices: Vec<Option<Arc<MemberDevice>>>,
-    /// Places in the table of fixed files.
-    places: usize,
+    members: Vec<Option<Member>>,
+    /// Places in the table of fixed files that nobody has: the first of each three.
+    free: Vec<u32>,
     /// Removed, but I/O is still under way.
     retiring: Vec<usize>,
     ops: Slab<Op>,
@@ -66,6 +66,12 @@ struct Op {
     _data: Option<Buffer>,
     /// The direct descriptor refused this I/O.
     cached: bool,
+}
+
+struct Member {
+    device: Arc<MemberDevice>,
+    /// Its first place in the table of fixed files.
+    first: u32,
 }
 
 /// Which of a member's places.
@@ -98,11 +104,11 @@ enum Progress {
 impl MemberIos {
     pub(crate) fn new(devices: &[Arc<MemberDevice>], zeroes: (u64, u64), class: u64) -> std::io::Result<MemberIos> {
         let metadata = BufferPool::new(METADATA_POOL_BYTES)?;
-        let devices: Vec<_> = devices.iter().cloned().map(Some).collect();
-        let places = devices.len() + JOINING_MAX;
+        let mut firsts = (0..devices.len() + JOINING_MAX).map(|n| n as u32 * FIXED_PER_MEMBER);
+        let members = devices.iter().cloned().zip(&mut firsts);
         Ok(MemberIos {
-            devices,
-            places,
+            members: members.map(|(device, first)| Some(Member { device, first })).collect(),
+            free: firsts.rev().collect(),
             retiring: Vec::new(),
             ops: Slab::new(),
             done: Vec::new(),
@@ -114,21 +120,21 @@ impl MemberIos {
 
     /// A device joins; its member id is the next. `false` if there is no room for it.
     pub(crate) fn join(&mut self, device: Arc<MemberDevice>, ring: &mut Ring) -> bool {
-        let member = self.devices.len();
-        if member == self.places {
+        let Some(first) = self.free.pop() else { return false };
+        if !ring.update_files(first, &descriptors(&device)) {
+            self.free.push(first);
             return false;
         }
-        ring.update_files(member as u32 * FIXED_PER_MEMBER, &descriptors(&device)) && {
-            self.devices.push(Some(device));
-            true
-        }
+        self.members.push(Some(Member { device, first }));
+        true
     }
 
     /// Takes back the last [`join`](Self::join): the engine did not want it.
     pub(crate) fn unjoin(&mut self, ring: &mut Ring) {
-        let last = self.devices.len().saturating_sub(1);
-        self.devices.truncate(last);
-        ring.update_files(last as u32 * FIXED_PER_MEMBER, &[-1; FIXED_PER_MEMBER as usize]);
+        if let Some(member) = self.members.pop().flatten() {
+            ring.update_files(member.first, &[-1; FIXED_PER_MEMBER as usize]);
+            self.free.push(member.first);
+        }
     }
 
     /// A device has been removed: it is closed as soon as no I/O is under way on it.
@@ -139,12 +145,12 @@ impl MemberIos {
 
     /// Closes removed devices on which nothing is under way any more.
     pub(crate) fn close_retired(&mut self, ring: &mut Ring) {
-        let MemberIos { devices, retiring, ops, .. } = self;
+        let MemberIos { members, retiring, ops, free, .. } = self;
         retiring.retain(|member| {
             let busy = ops.iter().any(|(_, op)| op.member == *member);
-            if !busy {
-                ring.update_files(*member as u32 * FIXED_PER_MEMBER, &[-1; FIXED_PER_MEMBER as usize]);
-                devices[*member] = None;
+            if let Some(gone) = members[*member].take_if(|_| !busy) {
+                ring.update_files(gone.first, &[-1; FIXED_PER_MEMBER as usize]);
+                free.push(gone.first);
             }
             busy
         });
@@ -155,14 +161,14 @@ impl MemberIos {
         !self.retiring.is_empty()
     }
 
-    fn device(&self, member: usize) -> Option<&MemberDevice> {
-        self.devices.get(member)?.as_deref()
+    fn member(&self, member: usize) -> Option<&Member> {
+        self.members.get(member)?.as_ref()
     }
 
     /// The table of fixed files for the ring.
     pub(crate) fn fixed_files(&self) -> Vec<i32> {
-        let mut files: Vec<i32> = self.devices.iter().flatten().flat_map(|d| descriptors(d)).collect();
-        files.resize(self.places * FIXED_PER_MEMBER as usize, -1);
+        let mut files: Vec<i32> = self.members.iter().flatten().flat_map(|m| descriptors(&m.device)).collect();
+        files.resize(files.len() + self.free.len() * FIXED_PER_MEMBER as usize, -1);
         files
     }
 
@@ -186,7 +192,7 @@ impl MemberIos {
         let MemberIo { token, member, op } = io;
         let member = member.index();
         count(&op, tally);
-        let Some(device) = self.device(member) else {
+        let Some(device) = self.member(member).map(|m| &*m.device) else {
             return self.done.push(Done { owner, token, result: Err(MemberError::Gone) });
         };
         if !device.writable() && !matches!(op, MemberOp::Read { .. } | MemberOp::Flush) {
@@ -261,7 +267,8 @@ impl MemberIos {
             debug_assert!(false, "a completion for nothing under way");
             return;
         };
-        let direct = matches!(self.devices[op.member].as_deref().map(|d| &d.base), Some(Backend::File(f)) if f.direct_fd().is_some());
+        let device = self.members[op.member].as_ref().map(|m| &m.device.base);
+        let direct = matches!(device, Some(Backend::File(f)) if f.direct_fd().is_some());
         match op.after(result, direct) {
             Some(Ok(())) => self.next(key, ring, tally),
             Some(Err(error)) => self.finish(key, Err(error)),
@@ -301,7 +308,9 @@ impl MemberIos {
 
     fn begin(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) -> Progress {
         let op = &self.ops[key];
-        let Some(device) = self.device(op.member) else { return Progress::Ended(Err(MemberError::Gone)) };
+        let Some(Member { device, first }) = self.member(op.member) else {
+            return Progress::Ended(Err(MemberError::Gone));
+        };
         let user_data = self.class | key as u64;
         let backend = |place| match (place, &device.overlay) {
             (Place::Store, Some(overlay)) => &overlay.store,
@@ -318,7 +327,7 @@ impl MemberIos {
                 Backend::Null => Progress::Ended(Ok(())),
                 Backend::Memory(memory) => Progress::Ended(memory.verdict(MemoryOp::Flush)),
                 Backend::File(_) => {
-                    ring.sync(target(device, op.member, Place::Base, false), user_data, tally);
+                    ring.sync(target(device, *first, Place::Base, false), user_data, tally);
                     Progress::Submitted
                 }
             },
@@ -329,7 +338,7 @@ impl MemberIos {
                     let direct = !op.cached && file.takes_direct(write, offset, addr, len);
                     let transfer = Transfer { write, offset, addr, len: len.min(TRANSFER_MAX) as u32, sync };
                     // SAFETY: the engine keeps the memory of an I/O until its result; metadata is kept in the operation.
-                    unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
+                    unsafe { ring.transfer(target(device, *first, place, direct), &transfer, user_data, tally) };
                     Progress::Submitted
                 }
             },
@@ -338,7 +347,7 @@ impl MemberIos {
                 Backend::Memory(memory) => Progress::Ended(memory_zero(memory, offset, len)),
                 Backend::File(_) => {
                     let how = if unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
-                    let target = target(device, op.member, place, false);
+                    let target = target(device, *first, place, false);
                     ring.allocate(target, how | libc::FALLOC_FL_KEEP_SIZE, (offset, len), user_data, tally);
                     Progress::Submitted
                 }
@@ -355,7 +364,7 @@ impl MemberIos {
                 let direct = matches!(backend(place), Backend::File(file)
                     if !op.cached && file.takes_direct(true, offset, addr, u64::from(transfer.len)));
                 // SAFETY: the zeroes live as long as the reactor.
-                unsafe { ring.transfer(target(device, op.member, place, direct), &transfer, user_data, tally) };
+                unsafe { ring.transfer(target(device, *first, place, direct), &transfer, user_data, tally) };
                 Progress::Submitted
             }
         }
@@ -476,8 +485,7 @@ fn descriptors(device: &MemberDevice) -> [i32; FIXED_PER_MEMBER as usize] {
     [direct, cached, device.overlay.as_ref().map_or(-1, |o| of(&o.store).1)]
 }
 
-fn target(device: &MemberDevice, member: usize, place: Place, direct: bool) -> Target {
-    let first = member as u32 * FIXED_PER_MEMBER;
+fn target(device: &MemberDevice, first: u32, place: Place, direct: bool) -> Target {
     let cached = |backend: &Backend| match backend {
         Backend::File(f) => f.cached_fd(),
         _ => -1,

@@ -109,7 +109,7 @@ fn exercise(device: MemberDevice, seed: u64) {
         }
     }
     let mut back = vec![0; model.len()];
-    bench.ios.devices[0].as_ref().unwrap().read_at(0, &mut back).unwrap();
+    bench.ios.members[0].as_ref().unwrap().device.read_at(0, &mut back).unwrap();
     assert!(back == model);
     let past = MemberOp::Read { sector: Sector(SECTORS - 1), len: Sectors(2), buf: buffer.addr() };
     assert_eq!(bench.run(past), Err(MemberError::Io));
