@@ -28,7 +28,7 @@ Examples:
   raidus get md0 mismatch_cnt
   raidus get md0 dev-sdb/state";
 
-/// Set an attribute of a running array, as writing to /sys/block/mdN/md does.
+/// Set an attribute of a running array, as writing to /sys/block/mdN/md does
 ///
 /// These can be set:
 ///   array_state           readonly; active or clean

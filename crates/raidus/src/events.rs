@@ -9,9 +9,9 @@ use crate::live::feed::{Batch, Entry};
 use crate::output;
 use crate::rundir::RunDir;
 
-/// Show what happened to a running array: failures, devices that joined or left, syncs, corrected read errors.
+/// Show what happened to a running array.
 ///
-/// The last thousand events are kept. A line "missed N" stands where there were more than that since the last look.
+/// That is failures, devices that joined or left, syncs, read errors that were corrected. The last thousand events are kept. A line "missed N" stands where there were more than that since the last look.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub struct EventsArgs {

@@ -13,8 +13,9 @@ use crate::live::members::Named;
 use crate::rundir::RunDir;
 use crate::{look, output, sizes};
 
-/// Tell where a byte of an array is on its members, or what a sector of a member holds.
+/// Tell what is where: from an array to its members, or back.
 ///
+/// Where a byte of the array is and what guards it, or what a sector of a member holds.
 /// The array is a running one, or devices that could be started; nothing is written to them.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]

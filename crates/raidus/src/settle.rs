@@ -8,9 +8,9 @@ use crate::live::Settling;
 use crate::rundir::RunDir;
 use crate::wait::while_doing;
 
-/// Wait until nothing is being resynced, rebuilt or checked, and nothing is about to be.
+/// Wait until nothing is being resynced, rebuilt or checked.
 ///
-/// Ends with status 1 and the reason if something is needed that will not happen by itself: because the array is read-only or
+/// Neither is anything about to be then. Ends with status 1 and the reason if something is needed that will not happen by itself: because the array is read-only or
 /// frozen, or what a rebuild needs cannot be read.
 #[derive(Args, Debug)]
 pub struct WaitArgs {
