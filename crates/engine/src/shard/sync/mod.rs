@@ -329,7 +329,26 @@ impl Shard {
         self.io(token(TokenKind::Sync, id, part), member, MemberOp::Read { sector, len, buf });
     }
 
+    /// Writes to a member; and what mends it also to the member that is replacing it, which may have been given the old content
+    /// already.
     fn sync_write(&mut self, id: usize, write: SyncWrite, buf: MemAddr) {
+        let mends = self.work_of(id) != SyncWork::Recover;
+        if let Some((member, sector)) = self.successor(&write).filter(|_| mends) {
+            self.write_one(id, SyncWrite { member, sector, heals: false, ..write }, buf);
+        }
+        self.write_one(id, write, buf);
+    }
+
+    /// The member that is replacing the one written to, and the device sector of the same component address.
+    fn successor(&self, write: &SyncWrite) -> Option<(MemberId, Sector)> {
+        let slot = self.map.slot_of(write.member)?;
+        let entry = self.map.slots.get(slot.index()).filter(|entry| entry.member == Some(write.member))?;
+        let (member, old) = (entry.replacement?, self.map.members.get(write.member.index())?);
+        let new = self.map.members.get(member.index()).filter(|m| m.writable())?;
+        Some((member, new.data_offset + (write.sector - old.data_offset)))
+    }
+
+    fn write_one(&mut self, id: usize, write: SyncWrite, buf: MemAddr) {
         let op = &mut self.syncs.ops[id];
         op.pending += 1;
         // At most one write per sector and member of a segment.
