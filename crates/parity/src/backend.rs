@@ -44,7 +44,8 @@ impl Backend {
     }
 
     /// The same, for blocks that are in no cache and parity that nobody reads soon: a rebuild, for one. New parity is then stored
-    /// past the caches. Without this, only passes do that which are too large for caches anyway.
+    /// past the caches; after passes on raw blocks the caller calls [`fence`](Self::fence). Without this, only passes do that which
+    /// are too large for caches anyway.
     #[must_use]
     pub const fn cold(self) -> Self {
         Self { cold: true, ..self }
@@ -60,8 +61,21 @@ impl Backend {
         self.kernels.name
     }
 
+    /// Orders all that [cold](Self::cold) passes have stored before what this thread stores next: to be called before anybody else is
+    /// told of it.
+    pub fn fence(self) {
+        // SAFETY: the processor has the instructions of a backend that was handed out.
+        unsafe { (self.kernels.fence)() }
+    }
+
     pub(crate) fn kernels(self) -> &'static Kernels {
         self.kernels
+    }
+
+    pub(crate) fn fence_if_cold(self) {
+        if self.cold {
+            self.fence();
+        }
     }
 
     pub(crate) fn is_cold(self) -> bool {

@@ -19,7 +19,8 @@ impl Backend {
             |src| block(src, len),
             |srcs| {
                 // SAFETY: slices of `len` bytes each; `dst` is exclusive.
-                unsafe { self.xor_raw(dst.as_mut_ptr(), srcs, len) }
+                unsafe { self.xor_raw(dst.as_mut_ptr(), srcs, len) };
+                self.fence_if_cold();
             },
         );
     }
@@ -51,7 +52,8 @@ impl Backend {
             |&(src, k)| (block(src, len), k),
             |data| {
                 // SAFETY: slices of `len` bytes each; P and Q are exclusive.
-                unsafe { self.pq_raw(p, q, data, len) }
+                unsafe { self.pq_raw(p, q, data, len) };
+                self.fence_if_cold();
             },
         );
     }

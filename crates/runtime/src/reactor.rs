@@ -420,6 +420,7 @@ impl Reactor {
             Output::ComputeCold(job) => {
                 // SAFETY: as above.
                 self.state.tally.computed_bytes += unsafe { compute::run(self.state.backend.cold(), &job) };
+                self.state.backend.fence();
             }
             Output::Compare(job) => {
                 // SAFETY: as above.

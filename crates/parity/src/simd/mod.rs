@@ -72,7 +72,7 @@ pub(crate) struct RecoveryArgs<'a> {
 }
 
 /// The kernels compiled for one instruction set. `len` is the length in bytes of every block; with `cold`, outputs go past the caches
-/// however little there is.
+/// however little there is, and the caller ends with `fence`.
 pub(crate) struct Kernels {
     pub name: &'static str,
     pub xor: unsafe fn(dst: *mut u8, srcs: &[*const u8], len: usize, cold: bool),
@@ -80,13 +80,20 @@ pub(crate) struct Kernels {
     pub update: unsafe fn(Parities, &[Delta], usize),
     pub combine: unsafe fn(&[Combination<'_>], &[*const u8], usize),
     pub recover: unsafe fn(&RecoveryArgs<'_>, usize),
+    pub fence: unsafe fn(),
 }
 
 /// Compiles the kernels for a vector type under the given attributes, and makes the table of them.
 macro_rules! entry_points {
     ($name:literal, $vector:ty $(, $feature:meta)?) => {
         pub(crate) static KERNELS: $crate::simd::Kernels =
-            $crate::simd::Kernels { name: $name, xor, pq, update, combine, recover };
+            $crate::simd::Kernels { name: $name, xor, pq, update, combine, recover, fence };
+
+        $(#[$feature])?
+        unsafe fn fence() {
+            // SAFETY: as for `xor`.
+            unsafe { <$vector as $crate::simd::Vector>::fence() }
+        }
 
         $(#[$feature])?
         unsafe fn xor(dst: *mut u8, srcs: &[*const u8], len: usize, cold: bool) {
@@ -97,7 +104,7 @@ macro_rules! entry_points {
                 let size = if cold { usize::MAX } else { len.saturating_mul(srcs.len() + 1) };
                 if streaming::pays::<$vector>(size, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
                     kernel::xor::<streaming::Streaming<$vector>>(dst, srcs, len);
-                    <$vector>::fence();
+                    if !cold { <$vector>::fence(); }
                 } else {
                     kernel::xor::<$vector>(dst, srcs, len);
                 }
@@ -112,7 +119,7 @@ macro_rules! entry_points {
                 let size = if cold { usize::MAX } else { len.saturating_mul(data.len() + 2) };
                 if streaming::pays::<$vector>(size, &[out.p, out.q]) {
                     kernel::pq::<streaming::Streaming<$vector>>(out, data, len);
-                    <$vector>::fence();
+                    if !cold { <$vector>::fence(); }
                 } else {
                     kernel::pq::<$vector>(out, data, len);
                 }
