@@ -73,7 +73,7 @@ fn soak(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
         soak.lives[2],
         soak.lives[3]
     );
-    ensure!(soak.lives.iter().sum::<u32>() >= 2, "hardly anything happened");
+    ensure!(soak.lives.iter().any(|n| *n > 0), "nothing happened to any member");
     daemon.stop()?;
     let sum = Raidus::look(&soak.members)?.sum();
     let (name, images) = (new.name(), soak.members);

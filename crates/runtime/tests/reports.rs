@@ -140,8 +140,9 @@ fn an_interrupted_rebuild_with_unreadable_sectors_beside_it() {
     // The member in slot 3 is lost, and a blank one takes its place.
     let array = disks.start(&[3], 2);
     let number = 4;
-    add_blank(&array, &disks, 3, number);
+    // One window of 1 MiB, and then nothing for a second.
     array.command(Command::SetSyncSpeed { min: Some(1000), max: Some(1000) }).unwrap();
+    add_blank(&array, &disks, 3, number);
     std::thread::sleep(Duration::from_millis(100));
     array.stop().unwrap();
 
