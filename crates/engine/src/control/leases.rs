@@ -142,6 +142,11 @@ impl Control {
         if !self.marked && self.redundant() {
             return;
         }
+        // A member that failed while a round was written has its dirty mark, but not the bits that came after: until it is on record
+        // that it failed, its bitmap may be the one that is read after a crash.
+        if self.failures.to_record() && self.redundant() {
+            return;
+        }
         let mut bitmap = self.bitmap.as_mut();
         let granted = self.leases.grant(|region| {
             let Some(bitmap) = &mut bitmap else { return true };
