@@ -14,6 +14,7 @@ use raidus_units::{MemberId, Sectors};
 
 use crate::client::{ArrayRequest, Client, Completion, Permits, Submitter};
 use crate::counters::{Published, Tally};
+use crate::local::LocalClient;
 use crate::mailbox::{MAIL_MAX, Mail, Mailbox};
 use crate::member_io::MemberIos;
 use crate::members::{MemberDevice, MemberOpenError, check_distinct};
@@ -224,8 +225,7 @@ impl ArrayHandle {
 
     /// A core for each reactor, if they are to be pinned and there are as many.
     fn cores(&self, reactors: u16) -> Option<Vec<usize>> {
-        let allowed = rustix::thread::sched_getaffinity(None).ok()?;
-        let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|c| allowed.is_set(*c)).collect();
+        let cores = allowed_cores();
         (self.options.pin && cores.len() >= usize::from(reactors)).then_some(cores)
     }
 
@@ -245,9 +245,28 @@ impl ArrayHandle {
         self.submitter.mailboxes.len()
     }
 
-    /// What all reactors did so far. A reactor publishes its count before it sleeps.
+    /// What all reactors did so far.
     pub fn tally(&self) -> Tally {
-        self.shared.published.iter().map(Published::load).fold(Tally::default(), Tally::plus)
+        self.tallies().into_iter().fold(Tally::default(), Tally::plus)
+    }
+
+    /// What each reactor did so far. Of an array that has ended, what it did.
+    pub fn tallies(&self) -> Vec<Tally> {
+        let count = |(mailbox, published): (&Arc<Mailbox>, &Published)| {
+            let (to, tally) = channel();
+            let asked = mailbox.post(Mail::Tally(to)).is_ok();
+            asked.then(|| tally.recv().ok()).flatten().unwrap_or_else(|| published.load())
+        };
+        self.submitter.mailboxes.iter().zip(&self.shared.published).map(count).collect()
+    }
+
+    /// Runs a client on the thread of a reactor. Gives it back if the array has ended.
+    pub fn attach(&self, reactor: usize, client: Box<dyn LocalClient>) -> Result<(), Box<dyn LocalClient>> {
+        let mailbox = &self.submitter.mailboxes[reactor % self.submitter.mailboxes.len()];
+        match mailbox.post(Mail::Attach(client)) {
+            Err(Mail::Attach(client)) => Err(client),
+            _ => Ok(()),
+        }
     }
 
     /// Blocking access, by the reactor whose turn it is.
@@ -413,6 +432,26 @@ impl ArrayHandle {
     }
 }
 
+/// The cores this process may use.
+fn allowed_cores() -> Vec<usize> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|c| allowed.is_set(*c)).collect()
+}
+
+/// Ties this thread to the n-th core this process may use, if there are as many.
+pub(crate) fn pin_to(n: usize) {
+    if let Some(core) = allowed_cores().get(n) {
+        run_on(*core);
+    }
+}
+
+fn run_on(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    // A wish only.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
 /// How long a member that left may take to be closed: as long as I/O is under way on it.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
@@ -480,10 +519,7 @@ impl Plan {
     fn set_up(self) -> Result<Reactor, StartError> {
         let Plan { id, config, members, memory, shared, core, connection_bytes } = self;
         if let Some(core) = core {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(core);
-            // A wish only.
-            let _ = rustix::thread::sched_setaffinity(None, &set);
+            run_on(core);
         }
         let n = usize::from(id.0);
         let region = &memory.scratch[n];
@@ -495,7 +531,8 @@ impl Plan {
         let streams = Streams::new(memory.pools[n].clone(), connection_bytes, CLASS_STREAM);
         let mut ring = Ring::new()?;
         ring.register_files(&ios.fixed_files());
-        Ok(Reactor::new(id, shared, (shard, control), ring, ios, streams))
+        let pool = memory.pools[n].clone();
+        Ok(Reactor::new(id, shared, (shard, control), ring, ios, streams, pool))
     }
 }
 

@@ -2,9 +2,11 @@
 #![deny(missing_docs)]
 
 mod array;
+mod bare;
 mod client;
 mod compute;
 mod counters;
+mod local;
 mod mailbox;
 mod member_io;
 pub mod members;
@@ -16,8 +18,10 @@ mod ring;
 pub mod stream;
 
 pub use array::{AddError, ArrayHandle, RunOptions, StartError, StopFailed, start};
+pub use bare::{BareLayout, run_bare};
 pub use client::{ArrayRequest, Client, Completion};
 pub use counters::Tally;
+pub use local::LocalClient;
 pub use open::{
     CreateFailed, OpenError, OpenOptions, Opened, Prepared, candidate, create_array, open_array, open_devices, prepare,
     probe_device,

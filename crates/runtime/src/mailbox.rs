@@ -14,6 +14,8 @@ use raidus_engine::{Message, Peer};
 use raidus_units::MemberId;
 
 use crate::client::ClientRequest;
+use crate::counters::Tally;
+use crate::local::LocalClient;
 use crate::members::MemberDevice;
 use crate::stream::{PeerAddress, ServiceId, SharedService};
 
@@ -48,6 +50,10 @@ pub(crate) enum Mail {
     Retire(MemberId),
     /// Of Control.
     Status(Sender<Status>),
+    /// What was counted so far.
+    Tally(Sender<Tally>),
+    /// A client to run on the reactor's thread.
+    Attach(Box<dyn LocalClient>),
     /// Every event of Control from now on.
     Subscribe(Sender<Event>),
     /// Stop Control and tell how that went.
@@ -100,13 +106,15 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Wakes the reactor if it sleeps.
-    pub(crate) fn wake(&self) {
+    /// Wakes the reactor if it sleeps; whether it had to be.
+    pub(crate) fn wake(&self) -> bool {
         // Pairs with the fence in `prepare_to_sleep`: either this sees the reactor asleep, or the reactor sees what was pushed.
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        let asleep = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        if asleep {
             self.kick();
         }
+        asleep
     }
 
     /// Ends the reactor's wait, asleep or not.

@@ -1,16 +1,19 @@
 //! Member I/O of one reactor: turns the engine's [`MemberOp`]s into ring operations and their completions into results.
 //!
 //! An operation is a sequence of [`Step`]s, done one after the other; most have one. What memory members do is done at once,
-//! its result handed on with the next turn's.
+//! its result handed on with the next turn's; what modelled ones do, when their model says that it ends.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use raidus_engine::{IoToken, MemberError, MemberIo, MemberOp};
 use raidus_units::SECTOR_BYTES;
 use slab::Slab;
 
 use crate::counters::Tally;
-use crate::members::{Backend, MemberDevice, MemoryDevice, MemoryOp};
+use crate::members::{Backend, MemberDevice, MemoryDevice, MemoryOp, ModelledDevice};
 use crate::memory::{Buffer, BufferPool, pointer, usize_of};
 use crate::ring::{Ring, Target, Transfer};
 
@@ -47,6 +50,8 @@ pub(crate) struct MemberIos {
     retiring: Vec<usize>,
     ops: Slab<Op>,
     done: Vec<Done>,
+    /// Steps of modelled members, by when they end.
+    delayed: BinaryHeap<Reverse<(Instant, usize)>>,
     /// Memory for metadata, which arrives unaligned.
     metadata: BufferPool,
     /// Address and length of zeroes that nobody writes.
@@ -98,6 +103,8 @@ enum Step {
 /// Where a step stands.
 enum Progress {
     Submitted,
+    /// It will have ended then.
+    Later(Instant),
     Ended(Result<(), MemberError>),
 }
 
@@ -112,6 +119,7 @@ impl MemberIos {
             retiring: Vec::new(),
             ops: Slab::new(),
             done: Vec::new(),
+            delayed: BinaryHeap::new(),
             metadata,
             zeroes,
             class,
@@ -292,11 +300,47 @@ impl MemberIos {
         self.done.push(Done { owner: op.owner, token: op.token, result });
     }
 
+    /// When the next step of a modelled member ends.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes the steps of modelled members that have ended by now.
+    pub(crate) fn take_due(&mut self, ring: &mut Ring, tally: &mut Tally) {
+        if self.delayed.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(Reverse((at, key))) = self.delayed.peek().copied() {
+            if at > now {
+                return;
+            }
+            self.delayed.pop();
+            match self.carry_out(key) {
+                Ok(()) => self.next(key, ring, tally),
+                Err(error) => self.finish(key, Err(error)),
+            }
+        }
+    }
+
+    /// What a step of a modelled member does to what is kept.
+    fn carry_out(&self, key: usize) -> Result<(), MemberError> {
+        let op = &self.ops[key];
+        let device = self.member(op.member).map(|m| &m.device.base);
+        let Some(Backend::Modelled(model)) = device else { return Err(MemberError::Gone) };
+        match op.step {
+            Step::Transfer { write, offset, addr, len, .. } => modelled_transfer(model, write, offset, addr, len),
+            Step::Zero { offset, len, .. } => model.zero(offset, len).map_err(|_| MemberError::Io),
+            Step::Flush | Step::Zeroes { .. } | Step::Mark { .. } => Ok(()),
+        }
+    }
+
     /// Does steps until one has to wait for the ring.
     fn run(&mut self, key: usize, ring: &mut Ring, tally: &mut Tally) {
         loop {
             match self.begin(key, ring, tally) {
                 Progress::Submitted => return,
+                Progress::Later(at) => return self.delayed.push(Reverse((at, key))),
                 Progress::Ended(Err(error)) => return self.finish(key, Err(error)),
                 Progress::Ended(Ok(())) => match self.ops[key].rest.pop() {
                     Some(step) => self.ops[key].step = step,
@@ -324,7 +368,7 @@ impl MemberIos {
                 Progress::Ended(Ok(()))
             }
             Step::Flush => match &device.base {
-                Backend::Null => Progress::Ended(Ok(())),
+                Backend::Modelled(model) => model.flush_ends().map_or(Progress::Ended(Ok(())), Progress::Later),
                 Backend::Memory(memory) => Progress::Ended(memory.verdict(MemoryOp::Flush)),
                 Backend::File(_) => {
                     ring.sync(target(device, *first, Place::Base, false), user_data, tally);
@@ -332,7 +376,10 @@ impl MemberIos {
                 }
             },
             Step::Transfer { place, write, offset, addr, len, sync } => match backend(place) {
-                Backend::Null => Progress::Ended(null_transfer(write, addr, len)),
+                Backend::Modelled(model) => match model.transfer_ends(len) {
+                    Some(at) => Progress::Later(at),
+                    None => Progress::Ended(modelled_transfer(model, write, offset, addr, len)),
+                },
                 Backend::Memory(memory) => Progress::Ended(memory_transfer(memory, write, offset, addr, len)),
                 Backend::File(file) => {
                     let direct = !op.cached && file.takes_direct(write, offset, addr, len);
@@ -343,7 +390,10 @@ impl MemberIos {
                 }
             },
             Step::Zero { place, offset, len, unmap } => match backend(place) {
-                Backend::Null => Progress::Ended(Ok(())),
+                Backend::Modelled(model) => match model.transfer_ends(0) {
+                    Some(at) => Progress::Later(at),
+                    None => Progress::Ended(model.zero(offset, len).map_err(|_| MemberError::Io)),
+                },
                 Backend::Memory(memory) => Progress::Ended(memory_zero(memory, offset, len)),
                 Backend::File(_) => {
                     let how = if unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
@@ -515,13 +565,16 @@ fn memory_zero(memory: &MemoryDevice, offset: u64, len: u64) -> Result<(), Membe
     memory.zero(offset, len).map_err(|_| MemberError::Io)
 }
 
-fn null_transfer(write: bool, addr: u64, len: u64) -> Result<(), MemberError> {
+fn modelled_transfer(model: &ModelledDevice, write: bool, offset: u64, addr: u64, len: u64) -> Result<(), MemberError> {
     let at = pointer(raidus_engine::MemAddr(addr)).ok_or(MemberError::Io)?;
-    if !write {
-        // SAFETY: the engine gives `len` writable bytes for a read.
-        unsafe { at.as_ptr().write_bytes(0, usize_of(len)) };
-    }
-    Ok(())
+    let result = if write {
+        // SAFETY: as for memory members.
+        model.write(offset, unsafe { std::slice::from_raw_parts(at.as_ptr(), usize_of(len)) })
+    } else {
+        // SAFETY: as for memory members.
+        model.read(offset, unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), usize_of(len)) })
+    };
+    result.map_err(|_| MemberError::Io)
 }
 
 fn count(op: &MemberOp, tally: &mut Tally) {

@@ -17,7 +17,7 @@ use io_uring::opcode;
 use io_uring::types::Fd;
 use raidus_engine::control::{Event, StopError};
 use raidus_engine::{
-    Control, Input, MemAddr, Output, Peer, Reply, Request, RequestError, RequestId, RequestOp, Shard, ShardId,
+    Compute, Control, Input, MemAddr, Output, Peer, Reply, Request, RequestError, RequestId, RequestOp, Shard, ShardId,
 };
 use raidus_parity::Backend;
 use raidus_units::Nanos;
@@ -26,9 +26,10 @@ use slab::Slab;
 use crate::client::{ArrayRequest, ClientRequest, Completion, Permit};
 use crate::compute;
 use crate::counters::{Published, Tally};
+use crate::local::Locals;
 use crate::mailbox::{Envelope, Mail, Mailbox};
 use crate::member_io::{Done, MemberIos, Owner};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, BufferPool};
 use crate::ring::Ring;
 use crate::stream::{PeerAddress, SharedService, StreamRequest, Streams};
 
@@ -41,6 +42,11 @@ pub(crate) const CLASS_STREAM: u64 = 2 << CLASS_SHIFT;
 
 /// Messages and mail taken in per turn, so that completions are not kept waiting.
 const INTAKE_MAX: usize = 1024;
+
+/// How long the end of a reactor waits before it looks again.
+const WIND_UP_STEP: Duration = Duration::from_millis(100);
+/// How much too late a sleep may end.
+pub(crate) const TIMERS_LATE: Duration = Duration::from_micros(120);
 
 /// What the reactors of an array share.
 pub(crate) struct Shared {
@@ -61,6 +67,9 @@ pub(crate) struct Reactor {
     pub(crate) ring: Ring,
     pub(crate) ios: MemberIos,
     pub(crate) streams: Streams,
+    locals: Locals,
+    /// Memory for the requests of clients on this thread.
+    pool: BufferPool,
     state: State,
 }
 
@@ -88,12 +97,14 @@ struct State {
     completions: Vec<(u64, i32, bool)>,
     done: Vec<Done>,
     stream_requests: Vec<(usize, StreamRequest)>,
+    local_requests: Vec<StreamRequest>,
 }
 
 /// A request in the shard: whose it is.
 enum Pending {
     Client { done: Completion, buffer: Option<Buffer>, _permit: Option<Permit> },
     Stream { connection: usize, cookie: u64, buffer: Option<Buffer> },
+    Local { client: usize, cookie: u64, buffer: Option<Buffer> },
 }
 
 impl Reactor {
@@ -104,6 +115,7 @@ impl Reactor {
         ring: Ring,
         ios: MemberIos,
         streams: Streams,
+        pool: BufferPool,
     ) -> Reactor {
         let peers = shared.mailboxes.len();
         let state = State {
@@ -124,9 +136,10 @@ impl Reactor {
             completions: Vec::new(),
             done: Vec::new(),
             stream_requests: Vec::new(),
+            local_requests: Vec::new(),
         };
         let (shard, control) = machines;
-        Reactor { id, shared, shard, control, ring, ios, streams, state }
+        Reactor { id, shared, shard, control, ring, ios, streams, locals: Locals::default(), pool, state }
     }
 
     /// Runs until told to exit, after the last preparations.
@@ -178,6 +191,12 @@ impl Reactor {
         Nanos(u64::try_from(self.shared.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// What was counted here and in the shard.
+    fn tally(&self) -> Tally {
+        let reads = self.shard.prereads();
+        Tally { prereads: reads.count, preread_bytes: reads.sectors.bytes(), ..self.state.tally }
+    }
+
     fn mailbox(&self) -> &Mailbox {
         &self.shared.mailboxes[usize::from(self.id.0)]
     }
@@ -188,6 +207,7 @@ impl Reactor {
         self.take_completions(now);
         self.take_mail(now);
         self.take_streams(now);
+        self.take_locals(now);
         self.take_timeouts(now);
         self.shard.end_turn(now);
         if let Some(control) = &mut self.control {
@@ -210,6 +230,7 @@ impl Reactor {
             || !self.state.refused.is_empty()
             || self.ios.has_done()
             || self.streams.has_work()
+            || self.locals.has_work()
             || self.state.exit
     }
 
@@ -223,11 +244,16 @@ impl Reactor {
             self.streams.poll_timeout(),
             kept,
         ];
-        let timeout = due.into_iter().flatten().min().map(|at| Duration::from_nanos(at.since(now).0));
+        let mut timeout = due.into_iter().flatten().min().map(|at| Duration::from_nanos(at.since(now).0));
+        if let Some(due) = self.ios.next_due() {
+            // Timers come late by more than what is modelled: the last stretch is spent awake.
+            let left = due.saturating_duration_since(Instant::now()).saturating_sub(TIMERS_LATE);
+            timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
+        }
         if timeout == Some(Duration::ZERO) {
             return;
         }
-        self.shared.published[usize::from(self.id.0)].publish(&self.state.tally);
+        self.shared.published[usize::from(self.id.0)].publish(&self.tally());
         if self.mailbox().prepare_to_sleep() {
             self.state.tally.sleeps += 1;
             self.ring.wait(timeout, &mut self.state.tally);
@@ -273,6 +299,7 @@ impl Reactor {
         if self.ios.has_retiring() {
             self.ios.close_retired(&mut self.ring);
         }
+        self.ios.take_due(&mut self.ring, &mut self.state.tally);
         let mut done = std::mem::take(&mut self.state.done);
         self.ios.take_done(&mut done);
         for Done { owner, token, result } in done.drain(..) {
@@ -322,6 +349,10 @@ impl Reactor {
                     let _ = to.send(control.status());
                 }
             }
+            Mail::Tally(to) => {
+                let _ = to.send(self.tally());
+            }
+            Mail::Attach(client) => self.locals.attach(client, &self.pool),
             Mail::Subscribe(to) => state.events.push(to),
             Mail::Stop(to) => {
                 if let Some(control) = &mut self.control {
@@ -359,21 +390,35 @@ impl Reactor {
         let mut requests = std::mem::take(&mut self.state.stream_requests);
         self.streams.take_requests(&mut requests);
         for (connection, request) in requests.drain(..) {
-            let StreamRequest { cookie, op, sector, len, buffer } = request;
-            let request = ArrayRequest { op, sector, len, buffer };
-            let whole = request.has_its_memory();
-            let addr = address(op, request.buffer.as_ref());
-            let pending = Pending::Stream { connection, cookie, buffer: request.buffer };
-            if whole {
-                let id = RequestId(self.state.requests.insert(pending) as u64);
-                self.begin(now, Request { id, op, sector, len, buf: addr });
-            } else {
-                self.state.refused.push(pending);
-            }
+            self.begin_own(now, request, |cookie, buffer| Pending::Stream { connection, cookie, buffer });
         }
         self.state.stream_requests = requests;
         for pending in std::mem::take(&mut self.state.refused) {
             self.end(pending, Err(RequestError::Range));
+        }
+    }
+
+    fn take_locals(&mut self, now: Nanos) {
+        let mut requests = std::mem::take(&mut self.state.stream_requests);
+        self.locals.take_requests(&mut requests, &mut self.state.local_requests);
+        for (client, request) in requests.drain(..) {
+            self.begin_own(now, request, |cookie, buffer| Pending::Local { client, cookie, buffer });
+        }
+        self.state.stream_requests = requests;
+    }
+
+    /// Begins a request of a client on this thread.
+    fn begin_own(&mut self, now: Nanos, request: StreamRequest, whose: impl FnOnce(u64, Option<Buffer>) -> Pending) {
+        let StreamRequest { cookie, op, sector, len, buffer } = request;
+        let request = ArrayRequest { op, sector, len, buffer };
+        let whole = request.has_its_memory();
+        let addr = address(op, request.buffer.as_ref());
+        let pending = whose(cookie, request.buffer);
+        if whole {
+            let id = RequestId(self.state.requests.insert(pending) as u64);
+            self.begin(now, Request { id, op, sector, len, buf: addr });
+        } else {
+            self.state.refused.push(pending);
         }
     }
 
@@ -413,6 +458,9 @@ impl Reactor {
         match output {
             Output::Io(io) => self.ios.start(owner, io, &mut self.ring, &mut self.state.tally),
             Output::Compute(job) => {
+                if let Compute::Copy { len, .. } = &job {
+                    self.state.tally.copied_bytes += len.bytes();
+                }
                 // SAFETY: the engine computes on scratch memory and on buffers of requests under way, which nobody else uses:
                 // the reactor holds them in `requests` and the members' I/O on them has ended or only reads.
                 self.state.tally.computed_bytes += unsafe { compute::run(self.state.backend, &job) };
@@ -446,6 +494,7 @@ impl Reactor {
         match pending {
             Pending::Client { done, buffer, _permit } => done(result, buffer),
             Pending::Stream { connection, cookie, buffer } => self.streams.reply(connection, cookie, result, buffer),
+            Pending::Local { client, cookie, buffer } => self.locals.reply(client, cookie, result, buffer),
         }
     }
 
@@ -457,6 +506,7 @@ impl Reactor {
         if to == usize::from(self.id.0) {
             return self.state.local.push_back(envelope);
         }
+        self.state.tally.messages += 1;
         let kept = &mut self.state.kept[to];
         if !kept.is_empty() {
             kept.push_back(envelope);
@@ -468,7 +518,7 @@ impl Reactor {
 
     /// Tries messages again that found a mailbox full, and wakes everyone who was sent one.
     fn send_kept(&mut self) {
-        let State { kept, to_wake, .. } = &mut self.state;
+        let State { kept, to_wake, tally, .. } = &mut self.state;
         for ((kept, wake), mailbox) in kept.iter_mut().zip(to_wake).zip(&*self.shared.mailboxes) {
             while let Some(envelope) = kept.pop_front() {
                 *wake = true;
@@ -477,8 +527,9 @@ impl Reactor {
                     break;
                 }
             }
-            if std::mem::take(wake) {
-                mailbox.wake();
+            if std::mem::take(wake) && mailbox.wake() {
+                tally.wakes += 1;
+                tally.syscalls += 1;
             }
         }
     }
@@ -513,11 +564,13 @@ impl Reactor {
         while !self.ios.idle() || !self.streams.is_empty() {
             let mut completions = Vec::new();
             self.streams.settle(&mut self.ring, tally);
+            self.ios.take_due(&mut self.ring, tally);
             self.ios.take_done(&mut self.state.done);
             if self.ios.idle() && self.streams.is_empty() {
                 break;
             }
-            self.ring.wait(Some(Duration::from_millis(100)), tally);
+            let due = self.ios.next_due().map_or(WIND_UP_STEP, |due| due.saturating_duration_since(Instant::now()));
+            self.ring.wait(Some(due.min(WIND_UP_STEP)), tally);
             self.ring.completions(&mut completions);
             for (user_data, result, _) in completions {
                 let key = user_data & ((1 << CLASS_SHIFT) - 1);
@@ -528,7 +581,7 @@ impl Reactor {
                 }
             }
         }
-        self.shared.published[usize::from(self.id.0)].publish(tally);
+        self.shared.published[usize::from(self.id.0)].publish(&self.tally());
         for pending in self.state.requests.drain() {
             if let Pending::Client { done, buffer, .. } = pending {
                 done(Err(RequestError::Stopped), buffer);
@@ -536,7 +589,7 @@ impl Reactor {
         }
         while self.ring.in_flight > 0 {
             self.mailbox().kick();
-            self.ring.wait(Some(Duration::from_millis(100)), &mut self.state.tally);
+            self.ring.wait(Some(WIND_UP_STEP), &mut self.state.tally);
             self.state.completions.clear();
             self.ring.completions(&mut self.state.completions);
         }

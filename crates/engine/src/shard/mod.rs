@@ -84,7 +84,17 @@ pub struct Shard {
 
     draining: bool,
     drained: bool,
+    prereads: Prereads,
     out: VecDeque<Output>,
+}
+
+/// Reads from members that a write needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prereads {
+    /// How many.
+    pub count: u64,
+    /// Of how much.
+    pub sectors: Sectors,
 }
 
 /// Who a request came from.
@@ -197,6 +207,7 @@ impl Shard {
             scratch_freed: false,
             draining: false,
             drained: false,
+            prereads: Prereads::default(),
             out: VecDeque::new(),
             geometry,
             map,
@@ -268,6 +279,11 @@ impl Shard {
     /// Requests that have not been replied to.
     pub fn outstanding(&self) -> usize {
         self.requests.len() + self.queued.len()
+    }
+
+    /// What writes had to read from members so far.
+    pub fn prereads(&self) -> Prereads {
+        self.prereads
     }
 
     fn on_request(&mut self, now: Nanos, request: Request) {

@@ -87,6 +87,10 @@ impl Shard {
             let len = self.stripes[id].band.len();
             let buf = self.block_memory(id, job, block);
             self.stripes[id].pending += 1;
+            if matches!(job, Job::Write(..)) {
+                self.prereads.count += 1;
+                self.prereads.sectors += len;
+            }
             self.io(token(TokenKind::Stripe, id, block.part()), member, MemberOp::Read { sector, len, buf });
         }
     }

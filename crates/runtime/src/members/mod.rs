@@ -1,6 +1,6 @@
 //! Member devices: what an array's bytes lie on.
 //!
-//! A member is an image file, a block device, memory (tests, benchmarks) or nothing (benchmarks), each optionally under a
+//! A member is an image file, a block device, memory (tests, benchmarks) or a model of a device (benchmarks), each optionally under a
 //! copy-on-write [overlay](MemberDevice::with_overlay) that keeps every write away from it. Opening takes the locks that
 //! keep two users from writing to one device; they last as long as the [`MemberDevice`].
 //!
@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod holders;
 mod memory;
+mod modelled;
 mod overlay;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,6 +24,7 @@ use raidus_units::{Sector, Sectors};
 
 pub use error::{MemberOpenError, check_distinct};
 pub use memory::{Fault, MemoryDevice, MemoryOp};
+pub use modelled::{Kept, ModelledDevice, Timing};
 
 pub(crate) use file::FileDevice;
 pub(crate) use overlay::Overlay;
@@ -44,8 +46,7 @@ pub struct MemberDevice {
 pub(crate) enum Backend {
     File(FileDevice),
     Memory(Arc<MemoryDevice>),
-    /// Reads zeroes, forgets writes.
-    Null,
+    Modelled(Arc<ModelledDevice>),
 }
 
 /// What makes two paths the same device.
@@ -124,13 +125,13 @@ impl MemberDevice {
         }
     }
 
-    /// A member that reads zeroes and forgets writes.
-    pub fn null(name: &str, size: Sectors) -> MemberDevice {
+    /// A member that only behaves like a device.
+    pub fn modelled(name: &str, device: Arc<ModelledDevice>) -> MemberDevice {
         MemberDevice {
             name: name.into(),
-            base: Backend::Null,
+            size: device.size(),
+            base: Backend::Modelled(device),
             overlay: None,
-            size,
             block: 512,
             writable: true,
             identity: None,
@@ -234,9 +235,10 @@ impl Backend {
         match self {
             Backend::File(file) => file.read_at(offset, buf),
             Backend::Memory(memory) => memory.read(offset, buf),
-            Backend::Null => {
+            Backend::Modelled(device) => {
+                // What is not kept has some content, always the same.
                 buf.fill(0);
-                Ok(())
+                device.read(offset, buf)
             }
         }
     }
@@ -245,7 +247,7 @@ impl Backend {
         match self {
             Backend::File(file) => file.write_at(offset, buf),
             Backend::Memory(memory) => memory.write(offset, buf),
-            Backend::Null => Ok(()),
+            Backend::Modelled(device) => device.write(offset, buf),
         }
     }
 }
