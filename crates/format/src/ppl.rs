@@ -160,7 +160,63 @@ impl PplHeader {
     }
 }
 
+/// A log unit in the making: entries with their partial parity, to be headed when all are there.
+#[derive(Clone, Debug)]
+pub struct PplUnit {
+    entries: Vec<PplEntry>,
+    /// Room for the header, then the partial parity.
+    bytes: Vec<u8>,
+}
+
+impl PplUnit {
+    /// Nothing yet, with room for this much partial parity.
+    pub fn with_room(parity_bytes: usize) -> PplUnit {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + parity_bytes);
+        bytes.resize(HEADER_BYTES, 0);
+        PplUnit { entries: Vec::new(), bytes }
+    }
+
+    /// Adds a write of `data_bytes` from array sector `data_sector` on, whose row has its parity in `parity_slot`; `parity` is what
+    /// that parity is without the chunks written, empty for whole stripes.
+    pub fn push(&mut self, data_sector: Sector, data_bytes: u32, parity_slot: Slot, parity: &[u8]) {
+        let (parity_bytes, checksum) = (parity.len() as u32, checksum(parity));
+        self.entries.push(PplEntry { data_sector, parity_bytes, data_bytes, parity_slot, checksum });
+        self.bytes.extend_from_slice(parity);
+    }
+
+    /// Adds the mark of [`PplEntry::untrusted`].
+    pub fn push_untrusted(&mut self, parity_slot: Slot) {
+        self.entries.push(PplEntry::untrusted(parity_slot));
+    }
+
+    /// The whole unit, header first.
+    pub fn finish(self, array: MdUuid, generation: u64) -> Vec<u8> {
+        let PplUnit { entries, mut bytes } = self;
+        bytes[..HEADER_BYTES].copy_from_slice(&PplHeader { generation, entries }.encode(array));
+        bytes
+    }
+}
+
+/// The header of a log without a write in it, as it stands at the start of a log that has just been emptied. `untrusted`: see
+/// [`PplEntry::untrusted`].
+pub fn empty(array: MdUuid, untrusted: Option<Slot>) -> Vec<u8> {
+    let entries = untrusted.into_iter().map(PplEntry::untrusted).collect();
+    PplHeader { generation: 0, entries }.encode(array)
+}
+
 impl PplEntry {
+    /// An entry that says nothing but: parity is not to be trusted everywhere, whatever else is logged. md finds its checksum wrong
+    /// and so resyncs the array, where it would otherwise take one whose logs are whole for in sync, though it may have been in
+    /// the middle of a resync. No write makes such an entry, and no crash: it has no partial parity that could be torn.
+    pub const fn untrusted(parity_slot: Slot) -> PplEntry {
+        PplEntry { data_sector: Sector(0), parity_bytes: 0, data_bytes: 0, parity_slot, checksum: u32::MAX }
+    }
+
+    /// Whether it is one that says that parity is not to be trusted.
+    pub const fn is_untrusted(&self) -> bool {
+        self.parity_bytes == 0 && self.checksum != 0
+    }
+
     fn from_raw(raw: &RawEntry) -> Option<PplEntry> {
         Some(PplEntry {
             data_sector: Sector(raw.data_sector.get()),
@@ -202,6 +258,22 @@ pub fn newest(area: &[u8], array: MdUuid, is_ring: bool) -> Option<(u64, PplHead
     }
 }
 
+/// Most partial parity md puts in one unit of a ring.
+pub const RING_PARITY_BYTES: u64 = 128 << 10;
+
+impl PplArea {
+    /// Whether there is room for two of md's units, so that md uses it as a ring.
+    pub fn fits_ring(&self) -> bool {
+        self.size.bytes() >= 2 * (HEADER_BYTES as u64 + RING_PARITY_BYTES)
+    }
+
+    /// How much partial parity a unit can have: what md allows itself, in whole sectors.
+    pub fn unit_room(&self) -> Sectors {
+        let all = Sectors::from_bytes_floor(self.size.bytes().saturating_sub(HEADER_BYTES as u64));
+        if self.fits_ring() { Sectors::from_bytes_floor(RING_PARITY_BYTES) } else { all.round_down(Sectors(8)) }
+    }
+}
+
 /// Where a member's log is: device sector and length. `None` if the superblock places it before the device.
 pub fn place(area: &PplArea, super_offset: Sector) -> Option<(Sector, Sectors)> {
     let start = super_offset.0.checked_add_signed(area.offset)?;
@@ -239,6 +311,38 @@ mod tests {
         block[4095] ^= 1;
         assert!(matches!(PplHeader::parse(&block, counting()), Err(PplError::BadChecksum { .. })));
         assert_eq!(PplHeader::parse(&block[1..], counting()), Err(PplError::Truncated(4095)));
+    }
+
+    #[test]
+    fn a_unit_is_what_a_scan_reads() {
+        let (a, b) = (vec![1; 512], vec![2; 4096]);
+        let mut unit = PplUnit::with_room(4608);
+        unit.push(Sector(7), 1024, Slot(1), &a);
+        unit.push(Sector(64), 8192, Slot(1), &[]);
+        unit.push(Sector(99), 4096, Slot(1), &b);
+        let bytes = unit.finish(counting(), 5);
+        let (at, header) = newest(&bytes, counting(), true).unwrap();
+        assert_eq!((at, header.generation, header.unit_bytes()), (0, 5, bytes.len() as u64));
+        assert_eq!(bytes[HEADER_BYTES..], [&a[..], &b[..]].concat());
+        let sums: Vec<u32> = header.entries.iter().map(|e| e.checksum).collect();
+        assert_eq!(sums, [checksum(&a), 0, checksum(&b)]);
+        assert!(!header.entries.iter().any(PplEntry::is_untrusted));
+    }
+
+    #[test]
+    fn an_empty_log_says_whether_parity_is_to_be_trusted() {
+        let entries = |block: Vec<u8>| PplHeader::parse(&block, counting()).unwrap().entries;
+        assert_eq!(entries(empty(counting(), None)), []);
+        let marks = entries(empty(counting(), Some(Slot(3))));
+        assert!(marks[0].is_untrusted() && marks[0].checksum != checksum(&[]), "md finds the checksum wrong");
+    }
+
+    #[test]
+    fn a_ring_has_room_for_two_units() {
+        let area = |size| PplArea { offset: 8, size: Sectors(size), multiple: false };
+        assert!(area(2048).fits_ring() && area(528).fits_ring() && !area(527).fits_ring());
+        assert_eq!(area(2048).unit_room(), Sectors(256));
+        assert_eq!([area(527), area(23), area(8), area(0)].map(|a| a.unit_room().0), [512, 8, 0, 0]);
     }
 
     #[test]
