@@ -78,6 +78,7 @@ pub enum Command {
     Get(crate::attribute::GetArgs),
     Set(crate::attribute::SetArgs),
     Map(crate::map::MapArgs),
+    Bench(Box<crate::bench::BenchArgs>),
     ZeroSuperblock(crate::zero::ZeroArgs),
     /// Run an array in the background; used by assemble.
     #[command(name = crate::detach::COMMAND, hide = true)]

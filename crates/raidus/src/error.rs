@@ -189,6 +189,9 @@ pub enum Failure {
     /// A place that is not in the array.
     #[error("{0}")]
     NoPlace(String),
+    /// A benchmark did not come to its end.
+    #[error("{0}")]
+    Bench(String),
     /// NBD clients cannot be served.
     #[error(transparent)]
     Bind(#[from] raidus_nbd::BindError),

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod attribute;
+mod bench;
 mod cli;
 mod control;
 mod create;
@@ -88,6 +89,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Get(args) => attribute::get(args),
         Command::Set(args) => attribute::set(args),
         Command::Map(args) => map::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::ZeroSuperblock(args) => zero::run(args),
         Command::Hold => detach::hold(),
     }
