@@ -303,7 +303,7 @@ fn two_wrong_blocks_are_not_called_one() {
 /// Passes large enough to go past the caches, aligned and not, with an end that is no whole register; and in place.
 #[test]
 fn large_blocks_are_right_too() {
-    check_streaming(crate::simd::streaming::STREAM_FROM / 4 + 77, |backend| backend);
+    check_streaming(crate::simd::streaming::PQ_FROM / 6 + 77, |backend| backend);
 }
 
 /// Small ones that go past the caches because the caller says so.
@@ -311,6 +311,36 @@ fn large_blocks_are_right_too() {
 fn cold_blocks_are_right_too() {
     for len in [1, 31, 64, 4096, 4096 + 77] {
         check_streaming(len, Backend::cold);
+    }
+}
+
+/// More cold blocks than are read side by side, with gaps in their exponents, lengths around a lap, and P over one of its sources.
+#[test]
+fn wide_cold_rows_are_right_too() {
+    for (count, len) in [(9, 1), (9, 2048), (14, 2048 + 77), (17, 4096 + 100), (33, 64)] {
+        let exponent = |block: usize| (block + block / 5 * 2) as u8 + 1;
+        let data: Vec<(Vec<u8>, u8)> = (0..count)
+            .map(|k| ((0..len).map(|i: usize| (i.wrapping_mul(0x9e37_79b1) >> (k % 23)) as u8).collect(), exponent(k)))
+            .collect();
+        let expected = slow_pq(&data, len);
+        let blank = vec![0x55; len];
+        let blocks: Vec<&[u8]> =
+            [&blank, &blank].into_iter().chain(data.iter().map(|d| &d.0)).map(|b| &b[..]).collect();
+        for backend in Backend::available().map(Backend::cold) {
+            for over_a_source in [false, true] {
+                let mut arena = Arena::new(&blocks, &[0]);
+                let gaps = arena.gaps();
+                let terms: Vec<_> = (0..count).map(|b| (arena.at(b + 2).cast_const(), exponent(b))).collect();
+                let p = if over_a_source { count / 2 + 2 } else { 0 };
+                let (p_at, q_at) = (arena.at(p), arena.at(1));
+                // SAFETY: blocks of `len` bytes that do not overlap, but for P, which may be exactly a source.
+                unsafe { backend.pq_raw(Some(p_at), Some(q_at), &terms, len) };
+                backend.fence();
+                assert!(arena.block(p) == expected.0, "{backend:?} P of {count} blocks of {len}");
+                assert!(arena.block(1) == expected.1, "{backend:?} Q of {count} blocks of {len}");
+                assert!(arena.gaps() == gaps, "{backend:?} wrote outside");
+            }
+        }
     }
 }
 

@@ -97,37 +97,49 @@ impl Work {
             .collect()
     }
 
-    /// Does it by one of our backends.
+    /// Does it by one of our backends. Like the rival's, its list of blocks is made anew each time, once, in the form in which it is
+    /// handed over: small blocks are a matter of nanoseconds.
     pub fn ours(&mut self, backend: Backend) {
         let (len, sources) = (self.len, self.op.sources(self.members));
-        let mut srcs = [core::ptr::null(); 32];
-        for (i, src) in srcs.iter_mut().enumerate().take(sources) {
-            *src = self.block(i).cast_const();
-        }
-        // Made only where it is needed, as by the rival: small blocks are a matter of nanoseconds.
-        let with_exponents = |srcs: &[*const u8], first: u8| {
-            let mut terms = [(core::ptr::null(), 0); 32];
-            for ((term, src), k) in terms.iter_mut().zip(srcs).zip(first..) {
-                *term = (*src, k);
+        let (to, and) = (self.block(sources), self.block(sources + self.op.outputs() - 1));
+        match self.op {
+            Op::Pq => {
+                let mut terms = [(core::ptr::null(), 0); 32];
+                self.list_terms(&mut terms[..sources], 0);
+                // SAFETY: here and below, all are distinct blocks of `len` bytes of our own memory.
+                unsafe { backend.pq_raw(Some(to), Some(and), &terms[..sources], len) }
             }
-            terms
-        };
-        let (srcs, to) = (&srcs[..sources], self.block(sources));
-        let and = if self.op.outputs() == 2 { self.block(sources + 1) } else { to };
-        let [a, b] = &self.coefficients;
-        // SAFETY: all are distinct blocks of `len` bytes of our own memory.
-        unsafe {
-            match self.op {
-                Op::Xor => backend.xor_raw(to, srcs, len),
-                Op::Pq => backend.pq_raw(Some(to), Some(and), &with_exponents(srcs, 0)[..sources], len),
-                Op::RecoverTwo => {
-                    let (p, q) = (srcs[sources - 2], srcs[sources - 1]);
-                    let data = &with_exponents(&srcs[..sources - 2], 2)[..sources - 2];
-                    backend.recover_raw(&[(to, self.rows.0), (and, self.rows.1)], Some(p), Some(q), data, len)
+            Op::RecoverTwo => {
+                let mut terms = [(core::ptr::null(), 0); 32];
+                let data = &mut terms[..sources - 2];
+                self.list_terms(data, 2);
+                let (p, q) = (self.block(sources - 2).cast_const(), self.block(sources - 1).cast_const());
+                let outs = [(to, self.rows.0), (and, self.rows.1)];
+                // SAFETY: as above.
+                unsafe { backend.recover_raw(&outs, Some(p), Some(q), data, len) }
+            }
+            Op::Xor | Op::CombineOne | Op::CombineTwo => {
+                let mut blocks = [core::ptr::null(); 32];
+                for (i, src) in blocks.iter_mut().enumerate().take(sources) {
+                    *src = self.block(i).cast_const();
                 }
-                Op::CombineOne => backend.combine_raw(&[(to, a)], srcs, len),
-                Op::CombineTwo => backend.combine_raw(&[(to, a), (and, b)], srcs, len),
+                let srcs = &blocks[..sources];
+                let [a, b] = &self.coefficients;
+                // SAFETY: as above.
+                unsafe {
+                    match self.op {
+                        Op::CombineOne => backend.combine_raw(&[(to, a)], srcs, len),
+                        Op::CombineTwo => backend.combine_raw(&[(to, a), (and, b)], srcs, len),
+                        _ => backend.xor_raw(to, srcs, len),
+                    }
+                }
             }
+        }
+    }
+
+    fn list_terms(&mut self, terms: &mut [(*const u8, u8)], first: u8) {
+        for (i, term) in terms.iter_mut().enumerate() {
+            *term = (self.block(i).cast_const(), first + i as u8);
         }
     }
 

@@ -136,6 +136,90 @@ unsafe fn horner<V: Vector, const N: usize, const P: bool, const Q: bool>(
     }
 }
 
+/// How many blocks are read side by side where they come from memory. Page-aligned blocks compete for the same sets of the caches,
+/// which hold eight lines or so: of more blocks, lines that the hardware has fetched ahead are gone again before they are used.
+pub(crate) const ABREAST: usize = 8;
+
+/// How far a group of blocks is followed before the next group has its turn: the sums stay in the first-level cache.
+const LAP: usize = 2048;
+
+/// Like [`pq`] with both parities, for more blocks than can be read [`ABREAST`], in groups. The sums of all groups but the last are kept
+/// by `V`; the parities are stored by `S`.
+#[inline(always)]
+pub(crate) unsafe fn pq_in_groups<V: Vector, S: Vector>(p: *mut u8, q: *mut u8, data: &[Term], len: usize) {
+    #[repr(align(64))]
+    struct Sums([u8; LAP]);
+    let (mut p_sums, mut q_sums) = (Sums([0; LAP]), Sums([0; LAP]));
+    let groups = data.len().div_ceil(ABREAST);
+    let group = data.len().div_ceil(groups);
+    for lap in (0..len).step_by(LAP) {
+        let size = LAP.min(len - lap);
+        let mut above = None;
+        let mut groups = data.rchunks(group).peekable();
+        while let Some(data) = groups.next() {
+            let carry = Carry { p: p_sums.0.as_mut_ptr(), q: q_sums.0.as_mut_ptr(), above, lap };
+            // SAFETY: as in `xor`; the sums have room for a lap.
+            unsafe {
+                if groups.peek().is_some() {
+                    sweep!(V, 4, size, |at| group_step::<_, _, false>(p, q, carry, data, at));
+                } else {
+                    sweep!(S, 4, size, |at| group_step::<_, _, true>(p, q, carry, data, at));
+                }
+            }
+            above = data.first().map(|term| term.1);
+        }
+    }
+}
+
+/// The sums of the groups before: where they are kept, the lowest exponent so far (none before the first group), and the offset in
+/// the blocks that they begin at.
+#[derive(Clone, Copy)]
+struct Carry {
+    p: *mut u8,
+    q: *mut u8,
+    above: Option<u8>,
+    lap: usize,
+}
+
+#[inline(always)]
+unsafe fn group_step<V: Vector, const N: usize, const LAST: bool>(
+    p: *mut u8,
+    q: *mut u8,
+    carry: Carry,
+    data: &[Term],
+    at: usize,
+) {
+    // SAFETY: as in `xor_step`; the sums are as long as a lap.
+    unsafe {
+        let (mut p_sum, mut q_sum, mut above, rest) = match (carry.above, data.split_last()) {
+            (None, Some((&(top, k), rest))) => {
+                let block = load::<V, N>(top, carry.lap + at);
+                (block, block, k, rest)
+            }
+            (above, _) => (load::<V, N>(carry.p, at), load::<V, N>(carry.q, at), above.unwrap_or(0), data),
+        };
+        for &(src, k) in rest.iter().rev() {
+            let block = load::<V, N>(src, carry.lap + at);
+            add(&mut p_sum, &block);
+            for _ in k..above {
+                double(&mut q_sum);
+            }
+            add(&mut q_sum, &block);
+            above = k;
+        }
+        if LAST {
+            for _ in 0..above {
+                double(&mut q_sum);
+            }
+            store::<V, N>(&p_sum, p, carry.lap + at);
+            store::<V, N>(&q_sum, q, carry.lap + at);
+        } else {
+            store::<V, N>(&p_sum, carry.p, at);
+            store::<V, N>(&q_sum, carry.q, at);
+        }
+    }
+}
+
 /// Adds what changed to P and Q in place; at least one of them wanted.
 #[inline(always)]
 pub(crate) unsafe fn update<V: Vector>(out: Parities, deltas: &[Delta], len: usize) {

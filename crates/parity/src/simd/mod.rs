@@ -38,6 +38,9 @@ pub(crate) trait Vector: Copy {
         // SAFETY: the caller's promise covers the one `store` needs.
         unsafe { self.store(to) }
     }
+    /// Asks for a line that will be read soon.
+    #[inline(always)]
+    unsafe fn prefetch(_line: *const u8) {}
     /// Orders streamed stores before all stores that follow.
     #[inline(always)]
     unsafe fn fence() {}
@@ -101,8 +104,11 @@ macro_rules! entry_points {
             // SAFETY: the caller vouches for the blocks; the table is handed out only where the processor has the
             // instructions.
             unsafe {
+                if cold {
+                    streaming::announce::<$vector>(srcs.iter().copied(), len);
+                }
                 let size = if cold { usize::MAX } else { len.saturating_mul(srcs.len() + 1) };
-                if streaming::pays::<$vector>(size, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
+                if streaming::pays::<$vector>(size, streaming::XOR_FROM, &[Some(dst)]) && !srcs.contains(&dst.cast_const()) {
                     kernel::xor::<streaming::Streaming<$vector>>(dst, srcs, len);
                     if !cold { <$vector>::fence(); }
                 } else {
@@ -116,9 +122,17 @@ macro_rules! entry_points {
             use $crate::simd::{Vector, kernel, streaming};
             // SAFETY: as for `xor`.
             unsafe {
+                if cold {
+                    streaming::announce::<$vector>(data.iter().map(|term| term.0), len);
+                }
                 let size = if cold { usize::MAX } else { len.saturating_mul(data.len() + 2) };
-                if streaming::pays::<$vector>(size, &[out.p, out.q]) {
-                    kernel::pq::<streaming::Streaming<$vector>>(out, data, len);
+                if streaming::pays::<$vector>(size, streaming::PQ_FROM, &[out.p, out.q]) {
+                    match out {
+                        $crate::simd::Parities { p: Some(p), q: Some(q) } if data.len() > kernel::ABREAST => {
+                            kernel::pq_in_groups::<$vector, streaming::Streaming<$vector>>(p, q, data, len)
+                        }
+                        _ => kernel::pq::<streaming::Streaming<$vector>>(out, data, len),
+                    }
                     if !cold { <$vector>::fence(); }
                 } else {
                     kernel::pq::<$vector>(out, data, len);

@@ -44,6 +44,12 @@ pub(crate) mod ssse3 {
         }
 
         #[inline(always)]
+        unsafe fn prefetch(line: *const u8) {
+            // SAFETY: every x86-64 processor has it, and it reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+        }
+
+        #[inline(always)]
         unsafe fn fence() {
             // SAFETY: every x86-64 processor has it.
             unsafe { _mm_sfence() }
@@ -126,6 +132,12 @@ pub(crate) mod avx2 {
         unsafe fn stream(self, to: *mut u8) {
             // SAFETY: writable and aligned by the trait's contract.
             unsafe { _mm256_stream_si256(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(line: *const u8) {
+            // SAFETY: every x86-64 processor has it, and it reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
         }
 
         #[inline(always)]
@@ -222,6 +234,12 @@ pub(crate) mod avx2_gfni {
         }
 
         #[inline(always)]
+        unsafe fn prefetch(line: *const u8) {
+            // SAFETY: every x86-64 processor has it, and it reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+        }
+
+        #[inline(always)]
         unsafe fn fence() {
             // SAFETY: every x86-64 processor has it.
             unsafe { _mm_sfence() }
@@ -296,6 +314,12 @@ pub(crate) mod avx512 {
         unsafe fn stream(self, to: *mut u8) {
             // SAFETY: writable and aligned by the trait's contract.
             unsafe { _mm512_stream_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(line: *const u8) {
+            // SAFETY: every x86-64 processor has it, and it reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
         }
 
         #[inline(always)]
@@ -394,6 +418,12 @@ pub(crate) mod avx512_gfni {
         unsafe fn stream(self, to: *mut u8) {
             // SAFETY: writable and aligned by the trait's contract.
             unsafe { _mm512_stream_si512(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(line: *const u8) {
+            // SAFETY: every x86-64 processor has it, and it reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
         }
 
         #[inline(always)]
