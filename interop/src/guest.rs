@@ -11,23 +11,37 @@ use anyhow::{Context, Result, bail};
 const NEEDS: [(&str, &str); 3] =
     [("/usr/bin/linux.uml", "user-mode-linux"), ("/sbin/mdadm", "mdadm"), ("/sbin/modprobe", "kmod")];
 
-/// Functions every script may use. `report KEY VALUE` hands a value to the test.
+/// Functions every script may use. `report KEY VALUE` hands a value to the test. Starting a process takes longer here than most of what
+/// is to be done, so these start as few as they can.
 const PRELUDE: &str = r#"
+exec {NAP}<> <(:)
+nap() { read -rt 0.05 -u $NAP; }
 report() { echo "@$1=$2"; }
-# Sums of the array's content, read around the page cache.
+# KEY FILE: the first line of a file, nothing if there is none.
+report_file() { local line=; { read -r line < "$2"; } 2>/dev/null; report $1 "$line"; }
+# Sums of the array's content, read from its members and not from the page cache.
 sum() { dd if="$1" bs=1M iflag=direct status=none | sha256sum | cut -d' ' -f1; }
+# KEY DEVICE
+report_sum() {
+  local line=
+  echo 1 > /proc/sys/vm/drop_caches
+  sha256sum "$2" > /tmp/sum && read -r line _ < /tmp/sum
+  report $1 "$line"
+}
 settle() {  # MD: waits until nothing is being synced
-  local i=0
+  local i=0 action=
   [ -e /sys/block/$1/md/sync_action ] || return 0  # levels without redundancy
-  while [ "$(cat /sys/block/$1/md/sync_action)" != idle ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i+1)); done
+  while read -r action < /sys/block/$1/md/sync_action && [ "$action" != idle ] && [ $i -lt 1200 ]; do nap; i=$((i+1)); done
 }
 # MD: runs a check and reports what it found.
 check() {
+  local level=
   settle $1
-  case $(cat /sys/block/$1/md/level) in raid0|linear) report $1.mismatch_cnt 0; return;; esac
+  read -r level < /sys/block/$1/md/level
+  case $level in raid0|linear) report $1.mismatch_cnt 0; return;; esac
   echo check > /sys/block/$1/md/sync_action || return
   settle $1
-  report $1.mismatch_cnt "$(cat /sys/block/$1/md/mismatch_cnt)"
+  report_file $1.mismatch_cnt /sys/block/$1/md/mismatch_cnt
 }
 "#;
 

@@ -4,10 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::Guest;
-
-/// Disks one guest can have.
-const DISKS_MAX: usize = 16;
+use crate::{Guest, Outcome, by_boots, in_parallel};
 
 /// An array to be judged.
 #[derive(Clone, Debug)]
@@ -39,20 +36,17 @@ pub struct Judgement {
     pub sync_action: String,
 }
 
-/// Lets the real kernel judge all of them, as many in one boot as it has disks for. Fails with everything it objected to.
+/// Lets the real kernel judge all of them, as many in one boot as it has disks for, and as many boots at a time as there are processors.
+/// Fails with everything it objected to.
 pub fn judge(exhibits: &[Exhibit]) -> Result<Vec<Judgement>> {
+    let batches = by_boots(exhibits.iter().collect(), |e: &&Exhibit| e.images.len());
     let mut judgements = Vec::new();
     let mut objections = Vec::new();
-    let mut rest = exhibits;
-    while !rest.is_empty() {
-        let mut disks = 0;
-        let fit = rest.iter().take_while(|e| {
-            disks += e.images.len();
-            disks <= DISKS_MAX
+    for verdict in in_parallel(&batches, |_, batch| judge_batch(batch)).into_iter().collect::<Result<Vec<_>>>()? {
+        verdict.into_iter().for_each(|v| match v {
+            Ok(judgement) => judgements.push(judgement),
+            Err(objection) => objections.push(objection),
         });
-        let (batch, later) = rest.split_at(fit.count().max(1));
-        rest = later;
-        judge_batch(batch, &mut judgements, &mut objections)?;
     }
     if !objections.is_empty() {
         bail!("the kernel objects to {} of {} arrays:\n{}", objections.len(), exhibits.len(), objections.join("\n"));
@@ -60,7 +54,8 @@ pub fn judge(exhibits: &[Exhibit]) -> Result<Vec<Judgement>> {
     Ok(judgements)
 }
 
-fn judge_batch(batch: &[Exhibit], judgements: &mut Vec<Judgement>, objections: &mut Vec<String>) -> Result<()> {
+/// A judgement or an objection on each exhibit of a batch.
+fn judge_batch(batch: &[&Exhibit]) -> Result<Vec<Result<Judgement, String>>> {
     let images: Vec<PathBuf> = batch.iter().flat_map(|e| e.images.clone()).collect();
     let mut script = String::new();
     let mut disk = 0;
@@ -70,58 +65,64 @@ fn judge_batch(batch: &[Exhibit], judgements: &mut Vec<Judgement>, objections: &
         script += &judge_one(n, exhibit, &disks.join(" "));
     }
     let outcome = Guest::new(&images).run(&script)?.expect_success()?;
-    for (n, exhibit) in batch.iter().enumerate() {
-        let report = |key: &str| outcome.report(&format!("md{n}.{key}"));
-        let verdict = (|| {
-            ensure!(report("assembled")? == "yes", "it was not assembled: {}", report("assembled")?);
-            ensure!(report("sum")? == exhibit.sum, "it contains something else");
-            ensure!(report("mismatch_cnt")? == "0", "mismatch_cnt is {}", report("mismatch_cnt")?);
-            ensure!(report("bad_sums")? == "0", "a superblock's checksum is wrong");
-            ensure!(!exhibit.clean || report("active")? == "0", "a superblock says dirty");
-            // Linear and raid0 have no such thing.
-            let state = |key| report(key).unwrap_or_default().to_owned();
-            Ok(Judgement {
-                name: exhibit.name.clone(),
-                sum_after: report("sum_after")?.to_owned(),
-                degraded: state("degraded"),
-                sync_action: state("sync_action"),
-            })
-        })();
-        match verdict.with_context(|| exhibit.name.clone()) {
-            Ok(judgement) => judgements.push(judgement),
-            Err(e) => objections.push(format!("{e:#}\n{}", section(&outcome.output, n))),
-        }
-    }
-    Ok(())
+    let judged = batch.iter().enumerate().map(|(n, exhibit)| {
+        let section = section(&outcome.output, n);
+        let judged = look_at(&outcome, n, exhibit, section).with_context(|| exhibit.name.clone());
+        judged.map_err(|e| format!("{e:#}\n{section}"))
+    });
+    Ok(judged.collect())
 }
 
+fn look_at(outcome: &Outcome, n: usize, exhibit: &Exhibit, section: &str) -> Result<Judgement> {
+    let report = |key: &str| outcome.report(&format!("md{n}.{key}"));
+    let examined = section.split_once(EXAMINED).context("its superblocks were not looked at")?.0;
+    ensure!(report("assembled")? == "yes", "it was not assembled");
+    ensure!(report("sum")? == exhibit.sum, "it contains something else");
+    ensure!(report("mismatch_cnt")? == "0", "mismatch_cnt is {}", report("mismatch_cnt")?);
+    ensure!(examined.contains("Checksum : "), "its superblocks were not looked at");
+    ensure!(!examined.contains("expected"), "a superblock's checksum is wrong");
+    ensure!(!exhibit.clean || !examined.contains("State : active"), "a superblock says dirty");
+    // Linear and raid0 have no such thing.
+    let state = |key| report(key).unwrap_or_default().to_owned();
+    Ok(Judgement {
+        name: exhibit.name.clone(),
+        sum_after: report("sum_after")?.to_owned(),
+        degraded: state("degraded"),
+        sync_action: state("sync_action"),
+    })
+}
+
+/// Ends what mdadm says of the superblocks.
+const EXAMINED: &str = "-- examined";
+
 fn judge_one(n: usize, exhibit: &Exhibit, disks: &str) -> String {
-    let Exhibit { assemble, then, .. } = exhibit;
+    let Exhibit { assemble, then, sum, .. } = exhibit;
     let last = disks.rsplit(' ').next().unwrap_or(disks);
+    // Without further commands the array stays what it was.
+    let sum_after = match then.as_str() {
+        "" => format!("report md{n}.sum_after {sum}"),
+        _ => format!("{then}\n  report_sum md{n}.sum_after /dev/md{n}"),
+    };
     format!(
         r#"
 echo "== md{n}"
 md=md{n}
 last={last}
-mdadm --examine {disks} > /tmp/examine 2>&1
-report md{n}.bad_sums "$(grep -c 'expected' /tmp/examine)"
-report md{n}.active "$(grep -cE 'State : active' /tmp/examine)"
-if out=$(mdadm --assemble /dev/md{n} --run {assemble} {disks} 2>&1); then
+mdadm --examine {disks}
+echo "{EXAMINED}"
+if mdadm --assemble /dev/md{n} --run {assemble} {disks}; then
   report md{n}.assembled yes
 else
-  report md{n}.assembled "no: $(echo $out)"
-  cat /tmp/examine
+  report md{n}.assembled no
 fi
-echo "$out"; cat /proc/mdstat
 if [ -e /sys/block/md{n}/md ]; then
-  report md{n}.degraded "$(cat /sys/block/md{n}/md/degraded 2>/dev/null)"
-  report md{n}.sync_action "$(cat /sys/block/md{n}/md/sync_action 2>/dev/null)"
+  report_file md{n}.degraded /sys/block/md{n}/md/degraded
+  report_file md{n}.sync_action /sys/block/md{n}/md/sync_action
   settle md{n}
-  report md{n}.sum "$(sum /dev/md{n})"
+  report_sum md{n}.sum /dev/md{n}
   check md{n}
-  {then}
-  report md{n}.sum_after "$(sum /dev/md{n})"
-  mdadm --stop /dev/md{n} 2>&1
+  {sum_after}
+  mdadm --stop /dev/md{n}
 fi
 "#
     )

@@ -11,8 +11,10 @@ mod judge;
 mod new;
 pub mod program;
 mod raidus;
+mod work;
 
 pub use guest::{Guest, Outcome};
 pub use judge::{Exhibit, Judgement, judge};
 pub use new::{New, new_arrays};
 pub use raidus::{Raidus, Rng, sum};
+pub use work::{by_boots, in_parallel, scratch};

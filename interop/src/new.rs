@@ -45,6 +45,11 @@ impl New {
         format!("{level}-{layout:?}-{metadata}-n{n}-{chunk_kib}k-{bitmap}-{assume_clean}-x{spares}-m{missing}")
     }
 
+    /// How many images it has.
+    pub fn disks(&self) -> usize {
+        usize::from(self.n + self.spares) - self.missing
+    }
+
     /// Makes it on new images, which begin with garbage unless they are assumed clean.
     pub fn create(&self, dir: &Path, rng: &mut Rng) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(dir)?;

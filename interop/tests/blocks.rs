@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use interop::program::{self, Daemon};
-use interop::{Exhibit, Raidus, Rng, judge};
+use interop::{Exhibit, Raidus, Rng, judge, scratch};
 use raidus_assembly::Options;
 use raidus_engine::RequestError;
 
@@ -58,7 +58,7 @@ fn run(command: &mut Command) -> Result<String> {
 
 /// Whether there are such devices; says why not.
 fn can_loop() -> bool {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let Err(why) = Disks::new(dir.path(), 1) else { return true };
     assert!(std::env::var_os(NO_TOOLS).is_some(), "no loop devices: {why:#}; set {NO_TOOLS} to skip what needs them");
     eprintln!("skipped, no loop devices: {why:#}");
@@ -85,7 +85,7 @@ fn arrays_on_disks_of_large_sectors() {
         (&["-l10", "-n4", "-c64", "-e0.90", "--bitmap=internal"], 4),
         (&["-l10", "-n3", "-c64", "-pf2"], 3),
     ];
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let mut exhibits = Vec::new();
     for (n, (words, count)) in shapes.into_iter().enumerate() {
         let place = dir.path().join(n.to_string());
@@ -149,7 +149,7 @@ fn front_ends_on_disks_of_large_sectors() {
 
 /// NBD tells its clients, and refuses those who do not listen; FUSE takes bytes anywhere.
 fn front_ends() -> Result<()> {
-    let dir = tempfile::tempdir()?;
+    let dir = scratch();
     let disks = Disks::new(dir.path(), 4)?;
     let [run_dir, mount] = ["run", "mount"].map(|name| dir.path().join(name));
     std::fs::create_dir(&run_dir)?;

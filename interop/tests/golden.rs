@@ -1,8 +1,8 @@
 //! Every array the real kernel made, through the whole of raidus: opened, read in full, read with members left out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use interop::{Raidus, sum};
+use interop::{Raidus, in_parallel, scratch, sum};
 use raidus_golden::{Case, cases};
 
 /// What raidus does with an array.
@@ -25,8 +25,8 @@ fn expected(case: &Case) -> Expected {
     Expected::Content
 }
 
-fn images(case: &Case, dir: &tempfile::TempDir) -> Vec<PathBuf> {
-    case.write_images(dir.path()).expect("room for images")
+fn images(case: &Case, dir: &Path) -> Vec<PathBuf> {
+    case.write_images(dir).expect("room for images")
 }
 
 /// The disks that are part of the array.
@@ -36,27 +36,24 @@ fn in_array(case: &Case, all: &[PathBuf]) -> Vec<PathBuf> {
 
 #[test]
 fn every_array_is_read_or_refused_for_the_right_reason() {
-    let mut wrong = Vec::new();
-    let mut counts = [0, 0];
-    for case in cases() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let images = in_array(case, &images(case, &dir));
+    let verdicts = in_parallel(cases(), |_, case| {
+        let dir = scratch();
+        let images = in_array(case, &images(case, dir.path()));
         let opened = Raidus::look(&images);
         match (expected(case), opened) {
-            (Expected::Content, Ok(array)) => {
-                counts[0] += 1;
-                if let Err(e) = has_content(case, &array) {
-                    wrong.push(format!("{}: {e}", case.name));
-                }
-            }
-            (Expected::Refused(word), Err(e)) if format!("{e:#}").contains(word) => counts[1] += 1,
-            (expected, Ok(_)) => wrong.push(format!("{}: opened, but {expected:?}", case.name)),
-            (expected, Err(e)) => wrong.push(format!("{}: {e:#}; but {expected:?}", case.name)),
+            (Expected::Content, Ok(array)) => has_content(case, &array).map(|()| true),
+            (Expected::Refused(word), Err(e)) if format!("{e:#}").contains(word) => Ok(false),
+            (expected, Ok(_)) => Err(format!("opened, but {expected:?}")),
+            (expected, Err(e)) => Err(format!("{e:#}; but {expected:?}")),
         }
-    }
+        .map_err(|e| format!("{}: {e}", case.name))
+    });
+    let wrong: Vec<&str> = verdicts.iter().filter_map(|v| v.as_ref().err()).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} arrays:\n{}", wrong.len(), wrong.join("\n"));
-    println!("{} arrays read, {} refused", counts[0], counts[1]);
-    assert!(counts[0] > 250 && counts[1] > 20, "{counts:?}");
+    let count = |opened| verdicts.iter().filter(|v| **v == Ok(opened)).count();
+    let (read, refused) = (count(true), count(false));
+    println!("{read} arrays read, {refused} refused");
+    assert!(read > 250 && refused > 20, "{read} read, {refused} refused");
 }
 
 fn has_content(case: &Case, array: &Raidus) -> Result<(), String> {
@@ -84,12 +81,11 @@ fn has_content(case: &Case, array: &Raidus) -> Result<(), String> {
 /// Whole arrays of redundant levels with every one, and for raid6 every two, of their members left out.
 #[test]
 fn arrays_are_read_with_members_left_out() {
-    let mut wrong = Vec::new();
-    let mut read = 0;
     let whole = |c: &&Case| c.manifest.scenario == "plain" && c.manifest.degraded == Some(0);
-    for case in cases().iter().filter(whole).filter(|c| expected(c) == Expected::Content) {
-        let dir = tempfile::tempdir().expect("a directory");
-        let images = in_array(case, &images(case, &dir));
+    let chosen: Vec<&Case> = cases().iter().filter(whole).filter(|c| expected(c) == Expected::Content).collect();
+    let verdicts = in_parallel(&chosen, |_, case| {
+        let dir = scratch();
+        let images = in_array(case, &images(case, dir.path()));
         // A missing journal is another matter.
         let slots: Vec<usize> =
             (0..images.len()).filter(|i| case.manifest.members[*i].slot_number().is_some()).collect();
@@ -98,18 +94,19 @@ fn arrays_are_read_with_members_left_out() {
             "raid1" => case.manifest.raid_disks as usize - 1,
             _ => 1,
         };
-        for out in left_out(&slots, bearable) {
+        let without = |out: Vec<usize>| {
             let rest: Vec<PathBuf> =
                 images.iter().enumerate().filter(|(i, _)| !out.contains(i)).map(|(_, p)| p.clone()).collect();
-            match Raidus::look(&rest).map_err(|e| format!("{e:#}")).and_then(|a| has_content(case, &a)) {
-                Ok(()) => read += 1,
-                Err(e) => wrong.push(format!("{} without {out:?}: {e}", case.name)),
-            }
-        }
-    }
+            let read = Raidus::look(&rest).map_err(|e| format!("{e:#}")).and_then(|a| has_content(case, &a));
+            read.map_err(|e| format!("{} without {out:?}: {e}", case.name))
+        };
+        left_out(&slots, bearable).into_iter().map(without).collect::<Vec<_>>()
+    })
+    .concat();
+    let wrong: Vec<&str> = verdicts.iter().filter_map(|v| v.as_ref().err()).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} arrays:\n{}", wrong.len(), wrong.join("\n"));
-    println!("{read} degraded arrays read");
-    assert!(read > 500, "only {read}");
+    println!("{} degraded arrays read", verdicts.len());
+    assert!(verdicts.len() > 500, "only {}", verdicts.len());
 }
 
 /// Every one, and at most every pair, of the slots.

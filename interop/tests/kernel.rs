@@ -4,18 +4,23 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use interop::{Exhibit, New, Raidus, Rng, judge, new_arrays, sum};
+use interop::{Exhibit, New, Raidus, Rng, by_boots, in_parallel, judge, new_arrays, scratch, sum};
 use raidus_assembly::Options;
 use raidus_golden::{Case, cases};
 use raidus_units::Level;
 
-/// Some writes by the kernel, to be read by raidus.
+/// Some writes by the kernel, to be read by raidus. Closing the array writes what is cached.
 const KERNEL_WRITES: &str = r#"
-  echo 0 > /proc/sys/vm/dirty_writeback_centisecs
-  size=$(cat /sys/block/$md/size)
-  for at in 0 7 $((size/3)) $((size/2+1)) $((size-9)); do
-    dd if=/dev/urandom of=/dev/$md bs=512 seek=$at count=9 conv=notrunc,fsync status=none
-  done
+  read -r size < /sys/block/$md/size
+  perl -e '
+    open(my $random, "<:raw", "/dev/urandom") or die "urandom: $!";
+    open(my $array, "+<:raw", shift) or die "array: $!";
+    for (@ARGV) {
+      sysread($random, my $bytes, 9 * 512) == 9 * 512 or die "urandom: $!";
+      defined sysseek($array, $_ * 512, 0) && syswrite($array, $bytes) == 9 * 512 or die "write: $!";
+    }
+    close($array) or die "close: $!";
+  ' /dev/$md 0 7 $((size/3)) $((size/2+1)) $((size-9)) || report $md.write failed
 "#;
 
 /// Whether every array is tried, or a sample that has each kind once.
@@ -27,17 +32,36 @@ fn exhibit(name: String, images: Vec<PathBuf>, sum: String) -> Exhibit {
     Exhibit { name, images, sum, clean: true, then: KERNEL_WRITES.into(), assemble: String::new() }
 }
 
-/// The kernel judges the exhibits and writes to them; raidus then reads the same as the kernel.
-fn judge_and_read_back(exhibits: &[Exhibit]) {
-    assert!(!exhibits.is_empty());
-    let start = std::time::Instant::now();
-    let judgements = judge(exhibits).unwrap_or_else(|e| panic!("{e:#}"));
-    println!("the kernel judged {} arrays in {:.0} s", exhibits.len(), start.elapsed().as_secs_f64());
-    for (exhibit, judgement) in exhibits.iter().zip(&judgements) {
-        let array = Raidus::look(&exhibit.images).unwrap_or_else(|e| panic!("{}: {e:#}", exhibit.name));
-        assert_eq!(array.sum(), judgement.sum_after, "{}: raidus reads something else than the kernel", exhibit.name);
-        assert_ne!(exhibit.sum, judgement.sum_after, "{}: the kernel wrote nothing", exhibit.name);
+/// Makes an exhibit of each item, as many at a time as go into one boot. The kernel judges them and writes to them; raidus then
+/// reads the same as the kernel.
+fn make_judge_and_read_back<T: Sync>(
+    items: Vec<T>,
+    disks: impl Fn(&T) -> usize,
+    make: impl Fn(u64, &T, &Path) -> Result<Exhibit> + Sync,
+) {
+    assert!(!items.is_empty());
+    let (count, start) = (items.len(), std::time::Instant::now());
+    let numbered = (0..).zip(items).collect();
+    let objections: Vec<String> = in_parallel(&by_boots(numbered, |(_, item)| disks(item)), |_, group| {
+        let dir = scratch();
+        let make_one = |(n, item): &(u64, T)| make(*n, item, &dir.path().join(n.to_string()));
+        let exhibits = group.iter().map(make_one).collect::<Result<Vec<_>>>()?;
+        judge_and_read_back(&exhibits)
+    })
+    .into_iter()
+    .filter_map(|result| Some(format!("{:#}", result.err()?)))
+    .collect();
+    assert!(objections.is_empty(), "{}", objections.join("\n"));
+    println!("{count} arrays in {:.0} s", start.elapsed().as_secs_f64());
+}
+
+fn judge_and_read_back(exhibits: &[Exhibit]) -> Result<()> {
+    for (exhibit, judgement) in exhibits.iter().zip(&judge(exhibits)?) {
+        let array = Raidus::look(&exhibit.images).with_context(|| exhibit.name.clone())?;
+        ensure!(array.sum() == judgement.sum_after, "{}: raidus reads something else than the kernel", exhibit.name);
+        ensure!(exhibit.sum != judgement.sum_after, "{}: the kernel wrote nothing", exhibit.name);
     }
+    Ok(())
 }
 
 fn writable_case(case: &Case) -> bool {
@@ -68,29 +92,27 @@ fn sampled(case: &Case) -> bool {
 
 #[test]
 fn arrays_made_by_the_kernel_are_written_by_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    for (n, case) in cases().iter().filter(|c| writable_case(c)).filter(|c| full() || sampled(c)).enumerate() {
-        let made = scribble_on(case, &dir.path().join(&case.name), n as u64).with_context(|| case.name.clone());
-        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
-    }
-    println!("{} arrays", exhibits.len());
-    judge_and_read_back(&exhibits);
+    let chosen = cases().iter().filter(|c| writable_case(c)).filter(|c| full() || sampled(c)).collect();
+    make_judge_and_read_back(chosen, |case: &&Case| case.disks(), |n, case, dir| scribble_on(case, dir, n));
 }
 
 /// raidus writes to them without finishing what was begun; the kernel finishes it, and all is consistent.
 #[test]
 fn what_the_kernel_left_unfinished_is_written_by_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    for (n, case) in cases().iter().filter(|c| unfinished_case(c)).enumerate().filter(|(n, _)| full() || n % 2 == 0) {
-        let made = scribble_on(case, &dir.path().join(&case.name), n as u64).with_context(|| case.name.clone());
-        exhibits.push(Exhibit { clean: false, ..made.unwrap_or_else(|e| panic!("{e:#}")) });
-    }
-    judge_and_read_back(&exhibits);
+    let unfinished = cases().iter().filter(|c| unfinished_case(c)).enumerate();
+    let chosen = unfinished.filter(|(n, _)| full() || n % 2 == 0).collect();
+    make_judge_and_read_back(
+        chosen,
+        |(_, case)| case.disks(),
+        |_, (n, case), dir| Ok(Exhibit { clean: false, ..scribble_on(case, dir, *n as u64)? }),
+    );
 }
 
 fn scribble_on(case: &Case, dir: &Path, seed: u64) -> Result<Exhibit> {
+    scribbled(case, dir, seed).with_context(|| case.name.clone())
+}
+
+fn scribbled(case: &Case, dir: &Path, seed: u64) -> Result<Exhibit> {
     std::fs::create_dir_all(dir)?;
     let all = case.write_images(dir)?;
     let members = all.iter().zip(&case.manifest.members).filter(|(_, m)| m.is_in_array());
@@ -106,16 +128,12 @@ fn scribble_on(case: &Case, dir: &Path, seed: u64) -> Result<Exhibit> {
 
 #[test]
 fn arrays_made_by_raidus_are_accepted_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    for (n, new) in new_arrays().iter().enumerate() {
-        let made = make_and_scribble(new, &dir.path().join(new.name()), n as u64).with_context(|| new.name());
-        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
-    }
-    judge_and_read_back(&exhibits);
+    make_judge_and_read_back(new_arrays(), New::disks, |n, new, dir| {
+        made_and_scribbled(new, dir, n).with_context(|| new.name())
+    });
 }
 
-fn make_and_scribble(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
+fn made_and_scribbled(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
     let mut rng = Rng(seed + 1000);
     let images = new.create(dir, &mut rng)?;
     let mut array = Raidus::open(&images, Options { run: true, ..Options::default() }, 1 + (seed % 2) as u16)?;
@@ -131,30 +149,29 @@ fn make_and_scribble(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
 /// was flushed is there.
 #[test]
 fn arrays_that_raidus_left_dirty_are_resynced_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    let whole = |n: &&New| n.level.is_redundant() && n.assume_clean && n.missing == 0;
-    for (n, new) in new_arrays().iter().filter(whole).enumerate().filter(|(n, _)| full() || n % 3 == 0) {
-        let path = dir.path().join(new.name());
-        let mut rng = Rng(n as u64 + 5);
-        let images = new.create(&path, &mut rng).unwrap_or_else(|e| panic!("{e:#}"));
-        let mut array = Raidus::open(&images, Options::default(), 1).unwrap_or_else(|e| panic!("{e:#}"));
-        array.scribble(&mut rng, 40).unwrap_or_else(|e| panic!("{e:#}"));
-        let sum = array.sum();
-        array.crash();
-        exhibits.push(Exhibit { clean: false, ..exhibit(new.name(), images, sum) });
-    }
-    judge_and_read_back(&exhibits);
+    let whole = |n: &New| n.level.is_redundant() && n.assume_clean && n.missing == 0;
+    let whole = new_arrays().into_iter().filter(whole).enumerate();
+    let chosen = whole.filter(|(n, _)| full() || n % 3 == 0).map(|(_, new)| new).collect();
+    make_judge_and_read_back(chosen, New::disks, |n, new, dir| left_dirty(new, dir, n).with_context(|| new.name()));
+}
+
+fn left_dirty(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
+    let mut rng = Rng(seed + 5);
+    let images = new.create(dir, &mut rng)?;
+    let mut array = Raidus::open(&images, Options::default(), 1)?;
+    array.scribble(&mut rng, 40)?;
+    let sum = array.sum();
+    array.crash();
+    Ok(Exhibit { clean: false, ..exhibit(new.name(), images, sum) })
 }
 
 /// A member that missed writes of raidus is not taken for current by the kernel.
 #[test]
 fn a_member_that_missed_writes_is_stale_for_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let make = |level: Level, n: u16| -> Result<Exhibit> {
-        let new = New { level, n, ..new_arrays()[1] };
-        let mut rng = Rng(u64::from(n));
-        let images = new.create(&dir.path().join(new.name()), &mut rng)?;
+    let make = |_, (level, n): &(Level, u16), dir: &Path| -> Result<Exhibit> {
+        let new = New { level: *level, n: *n, ..new_arrays()[1] };
+        let mut rng = Rng(u64::from(*n));
+        let images = new.create(dir, &mut rng)?;
         let mut array = Raidus::open(&images[1..], Options { run: true, ..Options::default() }, 1)?;
         array.scribble(&mut rng, 30)?;
         let sum = array.sum();
@@ -166,15 +183,14 @@ fn a_member_that_missed_writes_is_stale_for_the_kernel() {
             ..exhibit(new.name(), images, sum)
         })
     };
-    let exhibits = [make(Level::Raid1, 2), make(Level::Raid5, 4), make(Level::Raid6, 5)];
-    let exhibits: Vec<Exhibit> = exhibits.into_iter().map(|e| e.unwrap_or_else(|e| panic!("{e:#}"))).collect();
-    judge_and_read_back(&exhibits);
+    let shapes = vec![(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)];
+    make_judge_and_read_back(shapes, |(_, n)| usize::from(*n), make);
 }
 
 /// A file system made on one side and filled on the other is clean on both.
 #[test]
 fn ext4_made_by_raidus_and_filled_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let made = (|| -> Result<()> {
         let new = New { level: Level::Raid6, n: 5, ..new_arrays()[1] };
         let images = new.create(dir.path(), &mut Rng(3))?;
@@ -203,7 +219,7 @@ fn ext4_made_by_raidus_and_filled_by_the_kernel() {
 
 #[test]
 fn xfs_made_and_filled_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let made = (|| -> Result<()> {
         // As small as mkfs.xfs allows.
         let new = New { level: Level::Raid5, n: 4, mib: 110, ..new_arrays()[1] };

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use interop::program::{Daemon, program};
-use interop::{Exhibit, Rng, judge, sum};
+use interop::{Exhibit, Rng, judge, scratch, sum};
 
 /// An array to live.
 struct Life {
@@ -28,7 +28,7 @@ const LIVES: [Life; 7] = [
 
 #[test]
 fn the_kernel_takes_arrays_that_lived_under_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let mut exhibits = Vec::new();
     for (seed, life) in (1..).zip(&LIVES) {
         let dir = dir.path().join(life.name());

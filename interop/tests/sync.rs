@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use interop::{Exhibit, New, Raidus, Rng, judge, new_arrays};
+use interop::{Exhibit, New, Raidus, Rng, in_parallel, judge, new_arrays, scratch};
 use raidus_assembly::Options;
 use raidus_engine::control::{Addition, Command};
 use raidus_engine::{MemberSetup, Tunables};
@@ -34,15 +34,20 @@ fn unfinished(case: &Case) -> bool {
 
 #[test]
 fn what_the_kernel_left_unfinished_is_finished_by_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    let unfinished: Vec<&Case> = cases().iter().filter(|c| unfinished(c)).collect();
-    for (n, case) in unfinished.into_iter().enumerate().filter(|(n, _)| full() || n % 2 == 0) {
-        let made = finish(case, &dir.path().join(&case.name), n as u64).with_context(|| case.name.clone());
-        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
-    }
+    let dir = scratch();
+    let unfinished = cases().iter().filter(|c| unfinished(c)).enumerate();
+    let chosen: Vec<(usize, &Case)> = unfinished.filter(|(n, _)| full() || n % 2 == 0).collect();
+    let exhibits = made(&chosen, |_, (n, case)| {
+        finish(case, &dir.path().join(&case.name), *n as u64).with_context(|| case.name.clone())
+    });
     println!("{} arrays", exhibits.len());
     expect_in_order(&exhibits);
+}
+
+/// What is made of each of them.
+fn made<T: Sync, R: Send>(items: &[T], make: impl Fn(u64, &T) -> Result<R> + Sync) -> Vec<R> {
+    let made = in_parallel(items, |n, item| make(n as u64, item));
+    made.into_iter().collect::<Result<_>>().unwrap_or_else(|e| panic!("{e:#}"))
 }
 
 /// The kernel finds the content right, no mismatch, everyone in sync, and nothing to do.
@@ -71,20 +76,18 @@ fn finish(case: &Case, dir: &Path, seed: u64) -> Result<Exhibit> {
 }
 
 /// New arrays of every kind with something to sync.
-fn to_be_synced() -> impl Iterator<Item = New> {
-    new_arrays().into_iter().filter(|new| new.level.is_redundant() && !new.assume_clean && new.missing == 0)
+fn to_be_synced() -> Vec<New> {
+    let lacking = |new: &New| new.level.is_redundant() && !new.assume_clean && new.missing == 0;
+    new_arrays().into_iter().filter(lacking).collect()
 }
 
 /// raidus brings what it created into sync; nothing is left for the kernel.
 #[test]
 fn new_arrays_are_synced_by_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    for (n, new) in to_be_synced().enumerate() {
-        let made = sync(&new, &dir.path().join(new.name()), n as u64).with_context(|| new.name());
-        exhibits.push(made.unwrap_or_else(|e| panic!("{e:#}")));
-    }
-    expect_in_order(&exhibits);
+    let dir = scratch();
+    expect_in_order(&made(&to_be_synced(), |n, new| {
+        sync(new, &dir.path().join(new.name()), n).with_context(|| new.name())
+    }));
 }
 
 fn sync(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
@@ -102,16 +105,11 @@ fn sync(new: &New, dir: &Path, seed: u64) -> Result<Exhibit> {
 /// A recovery or resync that raidus began and left, in order or by a crash: the kernel goes on where it was.
 #[test]
 fn what_raidus_left_unfinished_is_finished_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exhibits = Vec::new();
-    let mut checkpoints = 0;
-    for (n, new) in to_be_synced().enumerate() {
-        let made = begin(&new, &dir.path().join(new.name()), n as u64).with_context(|| new.name());
-        let (exhibit, progress) = made.unwrap_or_else(|e| panic!("{e:#}"));
-        checkpoints += u32::from(progress);
-        exhibits.push(exhibit);
-    }
+    let dir = scratch();
+    let begun = made(&to_be_synced(), |n, new| begin(new, &dir.path().join(new.name()), n).with_context(|| new.name()));
+    let checkpoints = begun.iter().filter(|(_, partly)| *partly).count();
     assert!(checkpoints > 4, "only {checkpoints} arrays had got anywhere");
+    let exhibits: Vec<Exhibit> = begun.into_iter().map(|(exhibit, _)| exhibit).collect();
     judge(&exhibits).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
@@ -146,7 +144,7 @@ fn begin(new: &New, dir: &Path, seed: u64) -> Result<(Exhibit, bool)> {
 /// A member that was away while raidus wrote comes back under the kernel, which copies what the bitmap says.
 #[test]
 fn a_member_that_missed_writes_of_raidus_is_re_added_by_the_kernel() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let mut exhibits = Vec::new();
     for (n, new) in with_bitmap().enumerate() {
         let made = (|| -> Result<Exhibit> {
@@ -178,7 +176,7 @@ fn with_bitmap() -> impl Iterator<Item = New> {
 /// A member that was away while the kernel wrote comes back under raidus, which copies what the bitmap says, and no more.
 #[test]
 fn a_member_that_missed_writes_of_the_kernel_is_re_added_by_raidus() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = scratch();
     let mut exhibits = Vec::new();
     let mut images_of = Vec::new();
     for (n, new) in with_bitmap().enumerate() {

@@ -15,7 +15,7 @@ pub struct Args {
     full: bool,
 }
 
-/// Runs the tests of the `interop` package, one after the other: each has the kernel's guest to itself.
+/// Runs the tests of the `interop` package, one after the other: each starts as many guests of the kernel as there are processors.
 pub fn run(args: &Args) -> Result<()> {
     shell::install_packages()?;
     // The tests that kill a daemon need its binary.
