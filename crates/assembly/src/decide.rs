@@ -98,6 +98,7 @@ impl<'a> Attempt<'a> {
                 Err(out) => self.outs[u.index] = Some(out),
             }
         }
+        seats::one_per_number(&usable, &mut seats, &mut self.outs);
         reasons.extend(seats::one_per_slot(&usable, &mut seats, &mut self.outs));
         self.seated = seats.iter().map(|(i, s)| (usable[*i].index, *s)).collect();
         let Some(level) = array.level.filter(|_| reasons.is_empty()) else { return Err(reasons) };

@@ -266,6 +266,14 @@ pub enum Out {
         /// The holder.
         by: String,
     },
+    /// A fresher member has its device number.
+    #[error("was away when {by} joined and was given its device number, {number}")]
+    NumberTaken {
+        /// The number.
+        number: u32,
+        /// Who has it.
+        by: String,
+    },
     /// The freshest superblock gives it another slot than its own.
     #[error("claims slot {own}, but the freshest superblock gives it {other}")]
     RoleConflict {

@@ -252,6 +252,7 @@ impl Out {
             Out::Truncated(_) => "truncated",
             Out::TooSmall { .. } => "too-small",
             Out::SlotTaken { .. } => "slot-taken",
+            Out::NumberTaken { .. } => "number-taken",
             Out::RoleConflict { .. } => "role-conflict",
             Out::Journal => "journal",
             Out::Undecided => "undecided",

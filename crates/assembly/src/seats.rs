@@ -124,6 +124,28 @@ fn cuts_data(concern: &Concern) -> bool {
     matches!(concern, Concern::DataBeyondDevice { .. })
 }
 
+/// Leaves each device number to one device. A device that joins gets the number of one that is away, as md does it too; when that
+/// comes back, two claim one line of the table, and what is said of the one would be written of the other. The one that joined has been
+/// written since: it has more events. Between equals the one that holds something keeps it.
+pub(crate) fn one_per_number(usable: &[Usable<'_>], seats: &mut Vec<(usize, Seat)>, outs: &mut [Option<Out>]) {
+    let mut order = seats.clone();
+    order.sort_by_key(|(i, seat)| (std::cmp::Reverse(usable[*i].sb.events()), *seat == Seat::Spare));
+    let number = |i: usize| usable[i].sb.member().dev_number;
+    let mut kept: Vec<(usize, Seat)> = Vec::new();
+    for (i, seat) in order {
+        // Two that claim the same slot are for `one_per_slot` to judge.
+        match kept.iter().find(|(k, held)| number(*k) == number(i) && !same_place(*held, seat)) {
+            None => kept.push((i, seat)),
+            Some((holder, _)) => {
+                let by = usable[*holder].candidate.name.clone();
+                outs[usable[i].index] = Some(Out::NumberTaken { number: number(i), by });
+            }
+        }
+    }
+    kept.sort_by_key(|(i, _)| *i);
+    *seats = kept;
+}
+
 /// Gives each slot one holder (and one replacement). `seats` are (index into usable, seat).
 pub(crate) fn one_per_slot(
     usable: &[Usable<'_>],
