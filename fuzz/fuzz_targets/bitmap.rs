@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use raidus_format::bitmap::{BITMAP_SUPER_BYTES, BitmapSuper, LoadContext, LoadedBitmap};
+use raidus_format::bitmap::{BITMAP_SUPER_BYTES, BitmapSuper, ChunkStates, LoadContext, LoadedBitmap};
 use raidus_format::v090::ByteOrder;
 use raidus_units::Sector;
 
@@ -20,6 +20,10 @@ fuzz_target!(|data: &[u8]| {
     // Large ones are only slow.
     if superblock.bits() > 1 << 20 {
         return;
+    }
+    if let Ok(states) = ChunkStates::read(data, &superblock) {
+        assert_eq!(states.iter().count() as u64, superblock.bits());
+        assert_eq!(states.counts().iter().map(|(_, n)| n).sum::<u64>(), superblock.bits());
     }
     let Ok(loaded) = LoadedBitmap::load(data, &array) else { return };
     assert_eq!(loaded.bits.iter_ones().count() as u64, loaded.bits.count_ones());

@@ -1,7 +1,8 @@
 //! Which copy of the write-intent bitmap an array starts with, and a new array's first one.
 
 use raidus_format::bitmap::{
-    self, BITMAP_PAGE, BitArray, BitmapError, BitmapSuper, BitmapVersion, LoadContext, LoadedBitmap, NewBitmap, Stale,
+    self, BITMAP_PAGE, BitArray, BitmapError, BitmapSuper, BitmapVersion, ChunkState, ChunkStates, LoadContext,
+    LoadedBitmap, NewBitmap, Stale,
 };
 use raidus_format::{ArrayFacts, Superblock};
 use raidus_layout::Geometry;
@@ -21,8 +22,8 @@ pub(crate) enum Outcome {
     None,
     /// This one.
     Loaded(Box<Loaded>),
-    /// The array's bitmap is of a kind that raidus does not keep up to date.
-    Lockless,
+    /// The array's bitmap is of a kind that raidus reads, but does not keep up to date.
+    Lockless(Lockless),
     /// It has one that cannot be used.
     Failed {
         /// Where it was read.
@@ -30,6 +31,42 @@ pub(crate) enum Outcome {
         /// What is wrong.
         why: String,
     },
+}
+
+/// What a lockless bitmap says.
+#[derive(Clone, Copy)]
+pub(crate) struct Lockless {
+    /// Start of the first chunk of which it does not say that members agree.
+    pub(crate) in_sync_to: Option<Sector>,
+    /// How many chunks it does not say that of.
+    in_doubt: u64,
+    /// Of how many.
+    of: u64,
+}
+
+impl Lockless {
+    /// What both say.
+    fn and(self, other: &Lockless) -> Lockless {
+        let first = [self.in_sync_to, other.in_sync_to].into_iter().flatten().min();
+        Lockless { in_sync_to: first, in_doubt: self.in_doubt.max(other.in_doubt), of: self.of.max(other.of) }
+    }
+
+    /// What the user should know.
+    pub(crate) fn note(&self, whole: bool) -> String {
+        let Lockless { in_doubt, of, .. } = self;
+        let there = match (in_doubt, whole) {
+            (0, _) => format!("members agree in all of its {of} chunks"),
+            (_, true) => format!(
+                "members may differ in {in_doubt} of its {of} chunks, and nothing is reconstructed from there on"
+            ),
+            (_, false) => format!(
+                "members may differ in {in_doubt} of its {of} chunks, and what is reconstructed there may be wrong"
+            ),
+        };
+        format!(
+            "read-only: the array has a lockless write-intent bitmap, which raidus reads, but does not keep up to date; {there}"
+        )
+    }
 }
 
 /// A bitmap to start with.
@@ -56,7 +93,7 @@ pub(crate) fn need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
         Area::Unread => PAGE,
         Area::Failed(_) => return None,
         Area::Bytes(bytes) => {
-            let area = bitmap::area(BitmapSuper::parse(bytes).ok()?.bits());
+            let area = BitmapSuper::parse(bytes).ok()?.area();
             if bytes.len() as u64 >= area.0.saturating_mul(SECTOR_BYTES) || area > AREA_MAX {
                 return None;
             }
@@ -76,20 +113,29 @@ pub(crate) fn load(array: &ArrayFacts, geometry: &Geometry, whole: bool, copies:
     let context = context(array, geometry, whole, copies);
     let mut stale: Option<LoadedBitmap> = None;
     let mut failed: Option<(String, String)> = None;
+    let mut lockless: Option<Lockless> = None;
     for copy in copies {
         let result = match &copy.bitmap {
-            Area::Bytes(bytes) => {
-                LoadedBitmap::load(bytes, &context).map_err(|e| (is_lockless(&e, bytes), e.to_string()))
-            }
-            Area::Failed(why) => Err((false, why.clone())),
-            Area::Unread => Err((false, "it is not inside the device".to_owned())),
+            Area::Bytes(bytes) => match lockless_states(bytes, &context) {
+                Some(Ok(states)) => {
+                    // Copies differ where a crash cut off a round; each says what was in doubt when it was written.
+                    lockless = Some(lockless.map_or_else(|| states, |known| known.and(&states)));
+                    continue;
+                }
+                Some(Err(why)) => Err(why.to_string()),
+                None => LoadedBitmap::load(bytes, &context).map_err(|e| e.to_string()),
+            },
+            Area::Failed(why) => Err(why.clone()),
+            Area::Unread => Err("it is not inside the device".to_owned()),
         };
         match result {
             Ok(bitmap) if bitmap.stale.is_none() => return Outcome::Loaded(Box::new(Loaded { bitmap, note: None })),
             Ok(bitmap) => stale = stale.or(Some(bitmap)),
-            Err((true, _)) => return Outcome::Lockless,
-            Err((false, why)) => failed = failed.or_else(|| Some((copy.name.clone(), why))),
+            Err(why) => failed = failed.or_else(|| Some((copy.name.clone(), why))),
         }
+    }
+    if let Some(lockless) = lockless {
+        return Outcome::Lockless(lockless);
     }
     if let Some(bitmap) = stale {
         let note = bitmap.stale.map(|stale| format!("the write-intent bitmap is not used: {}", stale_text(stale)));
@@ -151,9 +197,26 @@ fn context(array: &ArrayFacts, geometry: &Geometry, is_whole: bool, copies: &[&C
     }
 }
 
-fn is_lockless(error: &BitmapError, bytes: &[u8]) -> bool {
-    matches!(error, BitmapError::UnsupportedVersion(_))
-        && BitmapSuper::parse(bytes).is_ok_and(|sb| sb.version() == BitmapVersion::Lockless)
+/// What a copy of a lockless bitmap says; `None` if it is none.
+fn lockless_states(bytes: &[u8], array: &LoadContext) -> Option<Result<Lockless, BitmapError>> {
+    let superblock = BitmapSuper::parse(bytes).ok().filter(|sb| sb.version() == BitmapVersion::Lockless)?;
+    if superblock.uuid() != array.uuid {
+        return Some(Err(BitmapError::WrongArray { found: superblock.uuid(), expected: array.uuid }));
+    }
+    let states = match ChunkStates::read(bytes, &superblock) {
+        Ok(states) => states,
+        Err(why) => return Some(Err(why)),
+    };
+    // Written without its bitmap being kept, or of another size: nothing in it can be relied on.
+    let is_stale = superblock.events() < array.events || superblock.sync_size() != array.sync_size;
+    let in_doubt = |state: &ChunkState| is_stale || !state.is_in_sync();
+    let chunk = superblock.chunk() / SECTOR_BYTES;
+    let first = states.iter().position(|state| in_doubt(&state));
+    Some(Ok(Lockless {
+        in_sync_to: first.map(|i| Sector((i as u64).saturating_mul(chunk))),
+        of: states.iter().count() as u64,
+        in_doubt: states.iter().filter(in_doubt).count() as u64,
+    }))
 }
 
 fn stale_text(stale: Stale) -> String {

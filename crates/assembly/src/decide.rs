@@ -36,9 +36,12 @@ pub fn decide(candidates: &[Candidate], options: &Options) -> Decision {
     decision
 }
 
+#[derive(Default)]
 struct Bitmap {
     loaded: Option<Loaded>,
     read_only: bool,
+    /// From where on a lockless one does not say that members agree.
+    in_sync_to: Option<Sector>,
 }
 
 struct Attempt<'a> {
@@ -107,8 +110,9 @@ impl<'a> Attempt<'a> {
         self.enough(level, &geometry, freshest)?;
         let ppl = self.partial_parity(&mut array, &geometry);
         let read_only = self.read_only(&array);
-        let Bitmap { loaded, read_only: bitmap_read_only } = self.bitmap(&array, &geometry, read_only)?;
+        let Bitmap { loaded, read_only: bitmap_read_only, in_sync_to } = self.bitmap(&array, &geometry, read_only)?;
         let unsynced_from = self.resync(level, &mut array, &geometry, loaded.as_ref())?;
+        let unsynced_from = [unsynced_from, in_sync_to].into_iter().flatten().min();
         let members = self.seat_superblocks(&array);
         let Logs { replay, read_only: no_journal } = self.logs(&array, &geometry, &members, ppl)?;
         let forced = std::mem::take(&mut self.forced);
@@ -300,25 +304,25 @@ impl<'a> Attempt<'a> {
         let copies: Vec<&Candidate> = holders.map(|i| &self.candidates[i]).collect();
         let whole = copies.len() == usize::from(geometry.raid_disks());
         match bitmap::load(array, geometry, whole, &copies) {
-            Outcome::None => Ok(Bitmap { loaded: None, read_only: false }),
+            Outcome::None => Ok(Bitmap::default()),
             Outcome::Loaded(loaded) => {
                 self.notes.extend(loaded.note.clone());
-                Ok(Bitmap { loaded: Some(*loaded), read_only: false })
+                Ok(Bitmap { loaded: Some(*loaded), ..Bitmap::default() })
             }
-            Outcome::Lockless => {
-                self.notes.push(
-                    "read-only: the array has a lockless write-intent bitmap, which raidus does not keep up to date"
-                        .to_owned(),
-                );
-                Ok(Bitmap { loaded: None, read_only: true })
+            Outcome::Lockless(lockless) => {
+                // Degraded, the kernel marks all that is written as in need of a resync, so the marks do not tell what can be
+                // reconstructed; whether the array was stopped well does, as ever.
+                self.notes.push(lockless.note(whole));
+                let in_sync_to = lockless.in_sync_to.filter(|_| whole);
+                Ok(Bitmap { read_only: true, in_sync_to, ..Bitmap::default() })
             }
             Outcome::Failed { why, .. } if read_only => {
                 self.notes.push(format!("the write-intent bitmap cannot be used ({why})"));
-                Ok(Bitmap { loaded: None, read_only: false })
+                Ok(Bitmap::default())
             }
             Outcome::Failed { .. } if self.options.force => {
                 self.forced.push(Forced::BitmapDiscarded);
-                Ok(Bitmap { loaded: bitmap::all_dirty(array, geometry, whole, &copies), read_only: false })
+                Ok(Bitmap { loaded: bitmap::all_dirty(array, geometry, whole, &copies), ..Bitmap::default() })
             }
             Outcome::Failed { member, why } => Err(vec![Reason::Bitmap { member, why }]),
         }

@@ -5,7 +5,7 @@ mod json;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use raidus_format::bitmap::{BitArray, BitmapSuper, BitmapVersion};
+use raidus_format::bitmap::{BitArray, BitmapSuper, BitmapVersion, ChunkStates};
 use raidus_format::{Found, MdUuid, MetadataVersion, RawSuperblock, Role, badblocks};
 use raidus_text::Examined;
 use raidus_units::{Sector, Sectors};
@@ -95,7 +95,7 @@ fn full(path: &Path, host: &Host) -> Result<String, Failure> {
     for concern in &found.concerns {
         say(format_args!("{}: {concern}", path.display()));
     }
-    let bitmap = bitmap_super(&looked, superblock).map(|sb| raidus_format::bitmap::area(sb.bits()));
+    let bitmap = bitmap_super(&looked, superblock).map(|sb| sb.area());
     let device = path.display().to_string();
     let examined = Examined { device: &device, size: looked.device.size(), superblock, bitmap };
     Ok(host.with_context(|context| raidus_text::examine(&examined, context)))
@@ -177,7 +177,7 @@ fn bitmap(path: &Path) -> Result<String, Failure> {
             &name,
             &superblock,
             MetadataVersion::V1_2,
-            bits(&superblock, &start).as_ref(),
+            content(&superblock, &start).as_ref(),
         ));
     }
     let looked = look(path)?;
@@ -186,13 +186,13 @@ fn bitmap(path: &Path) -> Result<String, Failure> {
     let header = look::read(&looked.device, at, PAGE)?;
     let header = BitmapSuper::parse(&header);
     let header = header.map_err(|why| Failure::BitmapUnreadable { path: path.to_owned(), why })?;
-    let area = raidus_format::bitmap::area(header.bits());
+    let area = header.area();
     let bytes = if area <= AREA_MAX { look::read(&looked.device, at, area).ok() } else { None };
     Ok(raidus_text::examine_bitmap(
         &name,
         &header,
         superblock.version(),
-        bytes.and_then(|b| bits(&header, &b)).as_ref(),
+        bytes.as_ref().and_then(|b| content(&header, b)).as_ref(),
     ))
 }
 
@@ -201,9 +201,11 @@ const PAGE: Sectors = Sectors(8);
 const AREA_MAX: Sectors = Sectors::from_kib(64 << 10);
 const BITMAP_FILE_MAX: u64 = 64 << 20;
 
-fn bits(superblock: &BitmapSuper, area: &[u8]) -> Option<BitArray> {
-    let one_bit_per_chunk = superblock.version() != BitmapVersion::Lockless;
-    BitArray::from_file(area, superblock.bits()).ok().filter(|_| one_bit_per_chunk)
+fn content<'a>(superblock: &BitmapSuper, area: &'a [u8]) -> Option<BitmapContent<'a>> {
+    match superblock.version() {
+        BitmapVersion::Lockless => ChunkStates::read(area, superblock).ok().map(BitmapContent::States),
+        _ => BitArray::from_file(area, superblock.bits()).ok().map(BitmapContent::Bits),
+    }
 }
 
 fn bitmap_at(superblock: &RawSuperblock) -> Option<Sector> {

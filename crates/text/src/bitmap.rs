@@ -1,17 +1,26 @@
 //! `mdadm --examine-bitmap` (`-X`).
 
 use raidus_format::MetadataVersion;
-use raidus_format::bitmap::{BitArray, BitmapSuper, uuid_in_bitmap};
+use raidus_format::bitmap::{BitArray, BitmapSuper, ChunkStates, uuid_in_bitmap};
 
 use crate::human_size;
 
-/// The bitmap of a device or in a file. `metadata`: of the array, since 0.90 stores its uuid in another byte order. `bits`: its
-/// bits, if they could be read.
+/// What a bitmap says of its chunks.
+#[derive(Clone, Debug)]
+pub enum BitmapContent<'a> {
+    /// Whether members may differ there.
+    Bits(BitArray),
+    /// The states of a lockless one.
+    States(ChunkStates<'a>),
+}
+
+/// The bitmap of a device or in a file. `metadata`: of the array, since 0.90 stores its uuid in another byte order. `content`: if
+/// it could be read.
 pub fn examine_bitmap(
     file: &str,
     superblock: &BitmapSuper,
     metadata: MetadataVersion,
-    bits: Option<&BitArray>,
+    content: Option<&BitmapContent<'_>>,
 ) -> String {
     let header = superblock.header();
     let mut out = String::new();
@@ -28,10 +37,19 @@ pub fn examine_bitmap(
     line("Write Mode", write_mode(superblock.write_behind()));
     let size = superblock.sync_size();
     line("Sync Size", format!("{}{}", size.kib(), human_size(size.0.saturating_mul(512))));
-    if let Some(bits) = bits {
-        let (all, dirty) = (bits.len(), bits.count_ones());
-        let percent = 100.0 * dirty as f64 / all.max(1) as f64;
-        line("Bitmap", format!("{all} bits (chunks), {dirty} dirty ({percent:.1}%)"));
+    match content {
+        None => {}
+        Some(BitmapContent::Bits(bits)) => {
+            let (all, dirty) = (bits.len(), bits.count_ones());
+            let percent = 100.0 * dirty as f64 / all.max(1) as f64;
+            line("Bitmap", format!("{all} bits (chunks), {dirty} dirty ({percent:.1}%)"));
+        }
+        Some(BitmapContent::States(states)) => {
+            let counts = states.counts();
+            let all: u64 = counts.iter().map(|(_, n)| n).sum();
+            let counts: Vec<String> = counts.iter().map(|(state, n)| format!("{n} {}", state.name())).collect();
+            line("Bitmap", format!("{all} chunks: {}", counts.join(", ")));
+        }
     }
     out
 }

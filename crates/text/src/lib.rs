@@ -16,7 +16,7 @@ mod size;
 mod view;
 
 pub use badblocks::examine_badblocks;
-pub use bitmap::examine_bitmap;
+pub use bitmap::{BitmapContent, examine_bitmap};
 pub use brief::{detail_brief, detail_export, examine_brief, examine_export, query_array, query_device};
 pub use detail::detail;
 pub use examine::{Examined, examine};

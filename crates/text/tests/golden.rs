@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use raidus_format::bitmap::{BitArray, BitmapSuper, area};
 use raidus_format::{MetadataVersion, ProbeRead, RawSuperblock, badblocks, probe, probe_areas};
 use raidus_golden::Case;
-use raidus_text::{Context, Examined, ctime, examine, examine_badblocks, examine_bitmap};
+use raidus_text::{BitmapContent, Context, Examined, ctime, examine, examine_badblocks, examine_bitmap};
 use raidus_units::{Sector, Sectors};
 
 fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -73,7 +73,7 @@ fn bitmaps_are_shown_as_mdadm_shows_them() {
     each_disk(|case, n, disk| {
         let (Some(superblock), Some(offset)) = (disk.bitmap(), disk.superblock.array().bitmap) else { return };
         let bits = BitArray::from_file(disk.near(offset, area(superblock.bits())), superblock.bits()).expect("whole");
-        let text = examine_bitmap(&disk.name, &superblock, disk.superblock.version(), Some(&bits));
+        let text = examine_bitmap(&disk.name, &superblock, disk.superblock.version(), Some(&BitmapContent::Bits(bits)));
         assert_eq!(text, case.text_of_disk("bitmap.txt", n), "{} disk{n}", case.name);
         seen += 1;
     });

@@ -5,9 +5,11 @@
 
 mod bits;
 mod load;
+mod lockless;
 
 pub use bits::BitArray;
 pub use load::{LoadContext, LoadedBitmap, Stale};
+pub use lockless::{ChunkState, ChunkStates, STATES_AT};
 
 use crate::v090::ByteOrder;
 use crate::{MdUuid, MetadataVersion};
@@ -279,9 +281,22 @@ impl BitmapSuper {
         self.version == BitmapVersion::HostEndian || self.header.state.get() & STATE_HOST_ENDIAN != 0
     }
 
-    /// Number of bits in use.
+    /// Number of bits in use; in version 6, of states.
     pub fn bits(&self) -> u64 {
         bits(self.sync_size(), self.chunk())
+    }
+
+    /// Bytes of the bitmap, superblock included.
+    pub fn bytes(&self) -> u64 {
+        match self.version {
+            BitmapVersion::Lockless => self.bits().saturating_add(STATES_AT as u64),
+            _ => file_bytes(self.bits()),
+        }
+    }
+
+    /// Sectors it takes: whole pages.
+    pub fn area(&self) -> Sectors {
+        pages(self.bytes())
     }
 
     /// Sets the events of the array.
@@ -343,7 +358,11 @@ pub const fn file_bytes(bits: u64) -> u64 {
 
 /// Sectors an internal bitmap with this many bits takes: whole pages.
 pub const fn area(bits: u64) -> Sectors {
-    Sectors(file_bytes(bits).div_ceil(BITMAP_PAGE as u64) * (BITMAP_PAGE as u64 / SECTOR_BYTES))
+    pages(file_bytes(bits))
+}
+
+const fn pages(bytes: u64) -> Sectors {
+    Sectors(bytes.div_ceil(BITMAP_PAGE as u64) * (BITMAP_PAGE as u64 / SECTOR_BYTES))
 }
 
 /// The smallest chunk, a power of two of at least `min` bytes, whose bits fit into `room`. `None` if none does.
