@@ -27,7 +27,7 @@ pub use io::{
     RequestError, RequestId, RequestOp,
 };
 pub use map::{Member, MemberMap, MemberState, SlotEntry};
-pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind};
+pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind, Suspension};
 pub use open::{REGION_DEFAULT, open};
 pub use shard::Shard;
 pub use sync::{Healed, Mismatch, Ranges, SyncAction, SyncJob, SyncOutcome, SyncWork};

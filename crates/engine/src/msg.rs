@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use raidus_units::{MemberId, Sector, Sectors};
+use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
-use crate::io::{MemAddr, RequestError};
+use crate::io::{MemAddr, RequestError, RequestOp};
 use crate::map::MemberMap;
 use crate::sync::{Ranges, SyncJob, SyncOutcome};
 
@@ -34,7 +34,8 @@ pub struct Region(pub u64);
 /// # Leases
 /// A shard may write in a region only while it holds that region's lease. Holding means: the array's dirty mark and the
 /// region's bitmap bit are durable on every member in use. Several shards may hold the same region. A shard gives a lease
-/// back when told to (`LeaseRevoke`, after its writes there have ended) or on its own when idle.
+/// back when told to (`LeaseRevoke`, after its writes there have ended) or on its own when idle. With `LeaseHold` Control takes all
+/// of them, so that the regions themselves may change.
 ///
 /// # Failures
 /// A shard whose member write failed says `MemberFailed` and keeps the request open. Control publishes a map without the
@@ -77,6 +78,13 @@ pub enum Message {
     },
     /// Shard → Control: no request is under way and no lease held; answer to `Drain`.
     Drained,
+    /// Shard → Control: no lease is held, and none is going to be asked for; answer to `LeaseHold`.
+    LeaseHeld,
+    /// Shard → Control: what the suspension of this number holds back is not under way any more; answer to `Suspend`.
+    Suspended {
+        /// As in `Suspend`.
+        number: u64,
+    },
     /// Shard → Control: a member could not read there; the content was found elsewhere, or not at all. Component addresses on parity
     /// levels, array addresses on mirrored ones.
     ReadError {
@@ -109,6 +117,24 @@ pub enum Message {
     },
     /// Control → Shard: give these back as soon as the writes under way there end.
     LeaseRevoke(Vec<Region>),
+    /// Control → Shard: give all leases back as their writes end and ask for no others until `LeaseRelease`; when none is held, say
+    /// `LeaseHeld`.
+    LeaseHold,
+    /// Control → Shard: leases may be asked for again.
+    LeaseRelease {
+        /// All shards have said `LeaseHeld`: what was asked for is forgotten on both sides, and regions have this size.
+        anew: Option<Sectors>,
+    },
+    /// Control → Shard: keep back what this names, and say `Suspended` when nothing that came before is under way. Takes the place
+    /// of the suspension before.
+    Suspend {
+        /// Grows.
+        number: u64,
+        /// What waits.
+        what: Suspension,
+    },
+    /// Control → Shard: give leases back after this long without a write.
+    SafeModeDelay(Nanos),
     /// Control → Shard: plan by this map from now on, and say `MapApplied`.
     Map(Arc<MemberMap>),
     /// Control → Shard: the map of this epoch is durable and in force everywhere.
@@ -158,6 +184,36 @@ pub enum Message {
         /// How it ended.
         result: Result<(), RequestError>,
     },
+}
+
+/// Which requests wait until told otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Suspension {
+    /// None.
+    #[default]
+    Nothing,
+    /// Writes that touch these array sectors.
+    Writes {
+        /// Start.
+        lo: Sector,
+        /// End.
+        hi: Sector,
+    },
+    /// All.
+    Everything,
+}
+
+impl Suspension {
+    /// Whether a request has to wait.
+    pub(crate) fn holds(self, op: RequestOp, sector: Sector, len: Sectors) -> bool {
+        match self {
+            Suspension::Nothing => false,
+            Suspension::Everything => true,
+            Suspension::Writes { lo, hi } => {
+                !matches!(op, RequestOp::Read | RequestOp::Flush) && sector < hi && lo < sector + len
+            }
+        }
+    }
 }
 
 /// The shard that does all stripe operations at this component address. A zone is a run of whole stripes of at least 1 MiB per

@@ -15,7 +15,7 @@ use fuser::{
 use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::data::Data;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Tree, WriteError};
 
 /// Longest read or write of one request: the most the kernel allows by default.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -23,7 +23,7 @@ const REQUEST_BYTES: u32 = 1 << 20;
 /// Most asynchronous requests the kernel has under way.
 const REQUESTS_MAX: u16 = 256;
 
-/// Names and attributes never change, so the kernel may keep them.
+/// Names and attributes of what stays never change, so the kernel may keep them. Members' files come and go.
 const KEEP: Duration = Duration::from_secs(3600);
 
 /// The mounted files.
@@ -44,6 +44,10 @@ impl ArrayFs {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn keep(&self, node: Node) -> Duration {
+        if self.tree.is_passing(node) { Duration::ZERO } else { KEEP }
+    }
+
     fn is_array(&self, ino: INodeNo) -> bool {
         ino == Node::Array.number()
     }
@@ -59,13 +63,27 @@ impl ArrayFs {
 
     /// A reader sees one text from start to end, however it reads.
     fn open_text(&self, node: Node, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.tree.is_settable(node) {
             return reply.error(Errno::EACCES);
         }
-        let Some(text) = self.tree.text(node) else { return reply.error(Errno::EISDIR) };
+        let Some(text) = self.tree.text(node) else { return reply.error(Errno::ENODEV) };
         let handle = self.opened.fetch_add(1, Ordering::Relaxed);
         self.texts().insert(handle, text.into());
         reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);
+    }
+
+    /// Each write sets the attribute, as in sysfs. That may take as long as the array takes, so it has a thread of its own.
+    fn write_text(&self, ino: INodeNo, bytes: &[u8], reply: ReplyWrite) {
+        let node = self.tree.node(ino).filter(|node| self.tree.is_settable(*node));
+        let Some(path) = node.and_then(|node| self.tree.attribute(node)) else { return reply.error(Errno::EBADF) };
+        let Ok(value) = std::str::from_utf8(bytes).map(str::to_owned) else { return reply.error(Errno::EINVAL) };
+        let (texts, written) = (self.tree.texts(), bytes.len() as u32);
+        let set = move || match texts.write(&path, &value) {
+            Ok(()) => reply.written(written),
+            Err(error) => reply.error(errno(error)),
+        };
+        // A reply that is dropped says EIO.
+        let _ = std::thread::Builder::new().name("raidus-attribute".to_owned()).spawn(set);
     }
 
     fn read_text(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
@@ -89,14 +107,14 @@ impl Filesystem for ArrayFs {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.tree.node(parent).and_then(|parent| self.tree.find(parent, name)) {
-            Some(node) => reply.entry(&KEEP, &self.tree.attr(node), Generation(0)),
+            Some(node) => reply.entry(&self.keep(node), &self.tree.attr(node), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.tree.node(ino) {
-            Some(node) => reply.attr(&KEEP, &self.tree.attr(node)),
+            Some(node) => reply.attr(&self.keep(node), &self.tree.attr(node)),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -127,7 +145,8 @@ impl Filesystem for ArrayFs {
             return reply.error(Errno::EPERM);
         }
         match size {
-            None => reply.attr(&KEEP, &attr),
+            None => reply.attr(&self.keep(node), &attr),
+            Some(0) if self.tree.is_settable(node) => reply.attr(&self.keep(node), &attr),
             Some(_) if node != Node::Array => reply.error(Errno::EACCES),
             Some(_) if !self.tree.writable() => reply.error(Errno::EROFS),
             Some(size) if size == 0 || size == attr.size => reply.attr(&KEEP, &attr),
@@ -139,7 +158,8 @@ impl Filesystem for ArrayFs {
         let Some((node, children)) = self.tree.node(ino).and_then(|n| Some((n, self.tree.children(n)?))) else {
             return reply.error(Errno::ENOTDIR);
         };
-        let entries = [(".", node), ("..", Node::Root)].into_iter().chain(children);
+        let up = if self.tree.is_passing(node) { Node::Md } else { Node::Root };
+        let entries = [(".".to_owned(), node), ("..".to_owned(), up)].into_iter().chain(children);
         for (next, (name, node)) in (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             let kind: FileType = self.tree.attr(node).kind;
             if reply.add(node.number(), next, kind, name) {
@@ -152,6 +172,7 @@ impl Filesystem for ArrayFs {
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.tree.node(ino) {
             Some(Node::Array) => self.open_array(flags, reply),
+            Some(node) if self.tree.children(node).is_some() => reply.error(Errno::EISDIR),
             Some(node) => self.open_text(node, flags, reply),
             None => reply.error(Errno::ENOENT),
         }
@@ -204,7 +225,7 @@ impl Filesystem for ArrayFs {
         if self.is_array(ino) {
             self.data.write(offset, bytes, is_durable(flags), reply);
         } else {
-            reply.error(Errno::EBADF);
+            self.write_text(ino, bytes, reply);
         }
     }
 
@@ -254,6 +275,16 @@ impl Filesystem for ArrayFs {
         let block = self.tree.attr(Node::Array).blksize;
         let blocks = self.data.size() / u64::from(block);
         reply.statfs(blocks, 0, 0, self.tree.count(), 0, block, 255, block);
+    }
+}
+
+fn errno(error: WriteError) -> Errno {
+    match error {
+        WriteError::Invalid => Errno::EINVAL,
+        WriteError::Busy => Errno::EBUSY,
+        WriteError::ReadOnly => Errno::EROFS,
+        WriteError::Stopped => Errno::ENODEV,
+        WriteError::Failed => Errno::EIO,
     }
 }
 

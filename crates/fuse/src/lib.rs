@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/md0              the array; read, write, fsync, punch holes; what `losetup --direct-io=on` and QEMU take
 //! DIR/mdstat           as /proc/mdstat
-//! DIR/md/array_state   as /sys/block/md0/md/array_state; and the other attributes
+//! DIR/md/array_state   as /sys/block/md0/md/array_state; and the other attributes, which are set by writing to them
 //! ```
 //!
 //! - [`mount`] shows a running array at a directory; [`Mount`] takes it away again.
@@ -22,4 +22,4 @@ mod tree;
 
 pub use mount::{Mount, MountError, MountOptions, UnmountError, check, mount};
 pub use place::User;
-pub use tree::{Files, Text};
+pub use tree::{AttributeFile, Texts, WriteError};

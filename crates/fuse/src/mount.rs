@@ -17,7 +17,7 @@ use rustix::mount::UnmountFlags;
 use crate::data::Data;
 use crate::filesystem::ArrayFs;
 use crate::place::{self, User};
-use crate::tree::{Files, Tree};
+use crate::tree::{Texts, Tree};
 
 /// How an array is mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,19 +154,19 @@ fn prepare(dir: &Path, name: &str) -> Result<PathBuf, MountError> {
     Ok(real)
 }
 
-/// Shows a running array at the directory `dir`, as the file `name` with `files` beside it.
+/// Shows a running array at the directory `dir`, as the file `name` with `texts` beside it.
 pub fn mount(
     array: Arc<ArrayHandle>,
     dir: &Path,
     name: &str,
-    files: Files,
+    texts: Arc<dyn Texts>,
     options: MountOptions,
 ) -> Result<Mount, MountError> {
     let real = prepare(dir, name)?;
     let system = |source| MountError::System { source };
     let below = place::device_of(&real).map_err(system)?;
     let data = Data::new(array).map_err(system)?;
-    let tree = Tree::new(name, files, data.size(), data.block(), !options.read_only);
+    let tree = Tree::new(name, texts, data.size(), data.block(), !options.read_only);
     let session = Session::new(ArrayFs::new(tree, data), &real, &config(&options)).map_err(|e| refused(dir, e))?;
     let thread = std::thread::Builder::new().name("raidus-fuse".to_owned()).spawn(move || session.run());
     let thread = thread.map_err(system)?;

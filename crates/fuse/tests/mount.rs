@@ -217,7 +217,7 @@ fn texts_are_made_when_they_are_opened() {
         names
     };
     assert_eq!(names(""), ["md", "md0", "mdstat"]);
-    assert_eq!(names("md"), ["array_state", "level"]);
+    assert_eq!(names("md"), ["array_state", "dev-a", "level", "sync_max"]);
     let mut slow = File::open(dir.join("mdstat")).unwrap();
     let mut first = [0; 8];
     slow.read_exact(&mut first).unwrap();
@@ -366,4 +366,41 @@ fn an_array_that_has_stopped_says_so() {
         assert!(found == n || found == count && n + 100 == count, "{n}: {found}");
     }
     array.stop().unwrap();
+}
+
+#[test]
+fn attributes_are_set_by_writing_to_them() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = raid6();
+    let md = mounted.mount.dir().join("md");
+    let limit = md.join("sync_max");
+    fs::write(&limit, "4096\n").unwrap();
+    assert_eq!(fs::read_to_string(&limit).unwrap(), "4096\n");
+    let shell = |script: &str| {
+        let done = std::process::Command::new("sh").arg("-c").arg(script).current_dir(&md).output().unwrap();
+        (done.status.success(), String::from_utf8(done.stderr).unwrap())
+    };
+    assert_eq!(shell("echo 8192 > sync_max"), (true, String::new()));
+    assert_eq!(fs::read_to_string(&limit).unwrap(), "8192\n");
+    let (done, said) = shell("LC_ALL=C echo never > sync_max");
+    assert!(!done && said.contains("Invalid argument"), "{said}");
+    assert_eq!(os_error(fs::write(&limit, "x")), rustix::io::Errno::INVAL);
+    let state = md.join("dev-a/state");
+    assert_eq!(fs::read_to_string(&state).unwrap(), "in_sync\n");
+    assert_eq!(os_error(fs::write(&state, "remove")), rustix::io::Errno::BUSY);
+    assert_eq!(os_error(fs::write(md.join("level"), "raid5")), rustix::io::Errno::ACCESS);
+    assert_eq!(fs::metadata(&limit).unwrap().mode() & 0o777, 0o644);
+    let names = |dir: &std::path::Path| {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&md), ["array_state", "dev-a", "level", "sync_max"]);
+    assert_eq!(names(&md.join("dev-a")), ["state"]);
+    fs::write(&limit, "0").unwrap();
+    assert_eq!(names(&md), ["array_state", "level", "sync_max"]);
+    assert_eq!(File::open(&state).unwrap_err().kind(), ErrorKind::NotFound);
 }

@@ -30,12 +30,22 @@ Examples:
 
 /// Set an attribute of a running array, as writing to /sys/block/mdN/md does
 ///
-/// These can be set:
-///   array_state           readonly; active or clean
+/// These can be set; the command returns when it is so:
+///   array_state           readonly: writes under way end, the array is marked clean, then writes
+///                         are refused; active or clean: they are accepted again; read-auto: the
+///                         first write makes it active; suspended: every request waits
+///   suspend_lo, _hi       sectors of the array: writes to what lies between wait (0 and 0: none)
 ///   sync_action           check, repair, idle, frozen
-///   sync_min, sync_max    sectors: where a check or repair begins and ends
+///   sync_min, sync_max    sectors: where a check or repair begins and ends; max
 ///   sync_speed_min, _max  KiB per second and member; system
-///   dev-DEVICE/state      faulty, remove, want_replacement
+///   safe_mode_delay       seconds without a write until the array is marked clean; 0: never
+///   bitmap/location       internal, none (see `raidus help grow`)
+///   max_read_errors       a member with more corrected read errors within about an hour is failed
+///   fail_last_dev         1: a mirror's last copy may fail like any other; 0: it stays in use
+///   dev-DEVICE/state      faulty, remove, re-add, want_replacement; writemostly, -writemostly: read
+///                         it only if no other copy can be read, or as any other
+///   dev-DEVICE/errors     the count of corrected read errors to go on from
+///   dev-DEVICE/bad_blocks SECTOR COUNT: note sectors of the device as bad
 #[derive(Args, Debug)]
 #[command(after_long_help = SET_AFTER, verbatim_doc_comment)]
 pub struct SetArgs {
@@ -45,6 +55,7 @@ pub struct SetArgs {
     /// The attribute.
     attribute: String,
     /// Its value.
+    #[arg(allow_hyphen_values = true)]
     value: String,
 }
 
@@ -52,7 +63,9 @@ const SET_AFTER: &str = "\
 Examples:
   raidus set md0 array_state readonly
   raidus set md0 sync_speed_max 50000
-  raidus set md0 dev-sdb/state want_replacement";
+  raidus set md0 dev-sdb/state want_replacement
+  raidus set md0 suspend_hi 2048           # writes to the first MiB wait …
+  raidus set md0 suspend_hi 0              # … and go on";
 
 /// `raidus get`.
 pub fn get(args: GetArgs) -> Result<(), Failure> {

@@ -29,6 +29,8 @@ const AFTER: &str = "\
 Environment:
   RAIDUS_RUN_DIR  directory for the sockets of running arrays; default: /run/raidus for root,
                   $XDG_RUNTIME_DIR/raidus for others
+  RAIDUS_STATE_DIR  directory for reports of checks, kept from run to run; default: /var/lib/raidus for root,
+                  $XDG_STATE_HOME/raidus or ~/.local/state/raidus for others
   RAIDUS_LOG      what to log: error, warn, info, debug, trace, also per module
 
 Exit status:
@@ -72,6 +74,7 @@ pub enum Command {
     Fail(crate::manage::FailArgs),
     Remove(crate::manage::RemoveArgs),
     Replace(crate::manage::ReplaceArgs),
+    Grow(crate::grow::GrowArgs),
     Scrub(crate::scrub::ScrubArgs),
     Wait(crate::settle::WaitArgs),
     Events(crate::events::EventsArgs),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use raidus_assembly::{Assembled, Decision, Options, Out, Seat, Standing};
 use raidus_engine::Tunables;
-use raidus_engine::control::{ArrayState, Event};
+use raidus_engine::control::{ArrayState, Command, Event};
 use raidus_fuse::{Mount, MountOptions, UnmountError};
 use raidus_layout::Raid0Layout;
 use raidus_nbd::{Address, BindError, BlockSizes, Endpoint, Export, NbdService, listen};
@@ -27,10 +27,12 @@ use crate::control::server::{Server, Shared, serve as serve_control};
 use crate::error::Failure;
 use crate::live::Live;
 use crate::live::feed::What;
+use crate::live::scrub::Scrubs;
 use crate::mounted;
 use crate::output::say;
 use crate::portrait::Portrait;
 use crate::rundir::{RunDir, check_name, running_name};
+use crate::statedir::scrub_file;
 
 /// An array to run. A background process is given this as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -124,7 +126,9 @@ pub fn run(request: &Request, ready: impl FnOnce(&Ready) -> Result<(), Failure>)
         Portrait::new(&claim.name, dir.nbd(&claim.name), assembled, &opened.members, request.overlay.is_some());
     let options = RunOptions { pin: false, ..RunOptions::default() };
     let array = Arc::new(raidus_runtime::start(opened.config, opened.members, options)?);
-    let live = Live::new(array, portrait, request.overlay_store());
+    let uuid = portrait.assembled.array.uuid.to_string();
+    let kept = request.overlay.is_none().then(|| scrub_file(&uuid)).flatten();
+    let live = Live::new(array, portrait, request.overlay_store(), Scrubs::load(kept));
     let mut running = Running::begin(claim, live, orders, stopping)?;
     if let Err(failure) = running.mount(request) {
         // What was to be served only beside a mount must not go on without it.
@@ -324,8 +328,8 @@ impl Running {
             allow_other: request.allow_other,
             ..MountOptions::default()
         };
-        let files = mounted::files(&self.live);
-        self.mount = Some(raidus_fuse::mount(Arc::clone(&self.live.array), dir, &self.name, files, options)?);
+        let texts = mounted::texts(&self.live);
+        self.mount = Some(raidus_fuse::mount(Arc::clone(&self.live.array), dir, &self.name, texts, options)?);
         Ok(())
     }
 
@@ -414,9 +418,19 @@ impl Running {
                 tracing::warn!(array, device = %device.display(), sector, sectors, "blocks are noted as bad");
             }
             Event::SyncStarted { action } => tracing::info!(array, action = action.process_name(), "sync started"),
-            Event::SyncEnded { action, complete } => {
+            Event::SyncEnded { action, complete, .. } => {
                 tracing::info!(array, action = action.process_name(), complete, "sync ended");
                 self.live.portrait.set_updated(crate::host::now().secs);
+            }
+            Event::BitmapAdded => tracing::info!(array, "write-intent bitmap added"),
+            Event::BitmapRemoved => tracing::info!(array, "write-intent bitmap removed"),
+            Event::Suspended { lo, hi, all } => {
+                tracing::info!(array, lo = lo.0, hi = hi.0, all, "requests are suspended");
+            }
+            Event::Resumed => tracing::info!(array, "requests go on"),
+            Event::WriteMostly { member, on } => {
+                let device = self.live.portrait.member(member);
+                tracing::info!(array, device = %device.display(), on, "write-mostly");
             }
             Event::Stopped { .. } => {}
         }
@@ -429,6 +443,9 @@ impl Running {
             // Gone already, unless the array ended by itself.
             mount.detach();
         }
+        // What was suspended is carried out: clients get what they are owed.
+        let (none, all) = (Some(raidus_units::Sector::ZERO), Some(false));
+        let _ = self.live.array.command(Command::SetSuspended { lo: none, hi: none, all });
         self.service.stop();
         let result = self.live.array.stop();
         match &result {

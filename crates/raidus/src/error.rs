@@ -173,7 +173,7 @@ pub enum Failure {
         name: String,
     },
     /// Nothing was checked.
-    #[error("{name}: nothing has been checked since the array was started; `raidus scrub {name} check --wait` does it")]
+    #[error("{name}: nothing has been checked yet; `raidus scrub {name} check --wait` does it")]
     NoReport {
         /// The array.
         name: String,

@@ -15,6 +15,7 @@ mod detail;
 mod error;
 mod events;
 mod examine;
+mod grow;
 mod host;
 mod image;
 mod live;
@@ -33,6 +34,7 @@ mod serve;
 mod settle;
 mod signatures;
 mod sizes;
+mod statedir;
 mod status;
 mod stop;
 mod wait;
@@ -83,6 +85,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Fail(args) => manage::fail(args),
         Command::Remove(args) => manage::remove(args),
         Command::Replace(args) => manage::replace(args),
+        Command::Grow(args) => grow::run(args),
         Command::Scrub(args) => scrub::run(args),
         Command::Wait(args) => settle::run(args),
         Command::Events(args) => events::run(args),

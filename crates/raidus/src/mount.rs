@@ -12,7 +12,8 @@ use crate::{output, serve};
 /// Start an array in the background and show it as a file.
 ///
 /// The same as `raidus assemble --mount=DIR DEVICE...`: DIR then holds the array as one file, named as the array runs; beside it
-/// mdstat, and in md/ the attributes that Linux has in /sys/block/mdN/md. `raidus stop` unmounts it and stops the array; it
+/// mdstat, and in md/ the attributes that Linux has in /sys/block/mdN/md, which are set by writing to them (see `raidus help set`).
+/// `raidus stop` unmounts it and stops the array; it
 /// refuses while anybody uses the mount.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
@@ -35,6 +36,7 @@ const AFTER: &str = "\
 Examples:
   raidus mount /mnt/array /dev/sd[b-e]
   cat /mnt/array/mdstat /mnt/array/md/array_state
+  echo check > /mnt/array/md/sync_action
   losetup --direct-io=on --find --show /mnt/array/md0
   raidus stop md0";
 

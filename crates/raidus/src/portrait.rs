@@ -130,7 +130,11 @@ impl Portrait {
             name: self.name.clone(),
             path: self.path.display().to_string(),
             state: if status.map.broken { RunState::Broken } else { RunState::Active },
-            read_only: if status.map.read_only { ReadOnly::Yes } else { ReadOnly::No },
+            read_only: match status.array_state {
+                _ if status.map.read_only => ReadOnly::Yes,
+                ArrayState::ReadAuto => ReadOnly::Auto,
+                _ => ReadOnly::No,
+            },
             clean: is_clean(status),
             metadata: Some(facts.metadata),
             level: geometry.level(),
@@ -246,7 +250,8 @@ fn device(id: MemberId, member: &Member, place: &Place, status: &Status) -> Opti
         MemberState::Removed => return None,
     };
     let view = device_view(&place.path, place.node, &place.superblock, role);
-    Some((DeviceView { dev_number: number(member, place), ..view }, slot_of(member.state)))
+    let (dev_number, write_mostly) = (number(member, place), member.write_mostly);
+    Some((DeviceView { dev_number, write_mostly, ..view }, slot_of(member.state)))
 }
 
 /// A member's number in the array. 0.90 gives the holder of a slot the slot's.
@@ -263,7 +268,8 @@ pub fn sync_action(status: &Status) -> &'static str {
     match status.sync.action {
         Some(action) => action.name(),
         None if status.sync.frozen => "frozen",
-        None => "idle",
+        // Asked for, and about to begin.
+        None => status.sync.requested.map_or("idle", SyncAction::name),
     }
 }
 
@@ -275,16 +281,22 @@ pub fn last_sync_action(status: &Status) -> &'static str {
 fn sync_view(status: &Status) -> Option<SyncView> {
     let Some(action) = status.sync.action else {
         // Wanted, and not running.
-        return status.map.unsynced_from.map(|_| SyncView::Pending(raidus_text::SyncAction::Resync));
+        let pending = status.map.unsynced_from.map(|_| SyncView::Pending(raidus_text::SyncAction::Resync));
+        let delayed = status.sync.requested.map(|action| SyncView::Delayed(text_action(action)));
+        return pending.or(delayed.filter(|_| !status.sync.frozen));
     };
-    let action = match action {
+    let sync = &status.sync;
+    let action = text_action(action);
+    Some(SyncView::Running { action, done: sync.done.kib(), total: sync.total.kib(), speed: sync.kib_per_second })
+}
+
+fn text_action(action: SyncAction) -> raidus_text::SyncAction {
+    match action {
         // In mdstat a repair is a resync.
         SyncAction::Resync | SyncAction::Repair => raidus_text::SyncAction::Resync,
         SyncAction::Recover => raidus_text::SyncAction::Recovery,
         SyncAction::Check => raidus_text::SyncAction::Check,
-    };
-    let sync = &status.sync;
-    Some(SyncView::Running { action, done: sync.done.kib(), total: sync.total.kib(), speed: sync.kib_per_second })
+    }
 }
 
 /// A running array, for programs: what `status --json` prints per array.
@@ -452,7 +464,8 @@ fn state_word(state: MemberState) -> &'static str {
 /// md calls an array clean as long as its superblocks do.
 fn is_clean(status: &Status) -> bool {
     match status.array_state {
-        ArrayState::Clean | ArrayState::ReadOnly | ArrayState::Clear => true,
+        ArrayState::Clean | ArrayState::ReadAuto | ArrayState::ReadOnly | ArrayState::Clear => true,
+        ArrayState::Suspended => status.clean,
         ArrayState::Active | ArrayState::ActiveIdle | ArrayState::WritePending | ArrayState::Broken => false,
     }
 }

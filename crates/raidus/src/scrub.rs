@@ -17,7 +17,7 @@ use crate::wait;
 ///
 /// A check reads everything and writes only what could not be read. A repair ends every disagreement: where the redundancy tells
 /// which block is wrong (raid6 with all members, mirrors of three) that one is written, otherwise parity follows the data and
-/// copies follow the first. Clients go on meanwhile. The last report is kept as long as the array runs.
+/// copies follow the first. Clients go on meanwhile. The last report is kept, also while the array is stopped.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub struct ScrubArgs {

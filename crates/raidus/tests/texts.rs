@@ -202,7 +202,7 @@ fn write_mostly_holds_for_the_devices_after_it() {
 fn help_says_what_there_is() {
     let place = Place::new();
     let help = place.ok(&["--help"]).out;
-    let commands = "create assemble mount serve examine detail query status stop add re-add fail remove replace scrub wait events get \
+    let commands = "create assemble mount serve examine detail query status stop add re-add fail remove replace grow scrub wait events get \
                     set map zero-superblock";
     for command in commands.split_whitespace() {
         assert!(help.contains(&format!("  {command} ")), "{command}: {help}");

@@ -542,7 +542,7 @@ impl Reactor {
             {
                 let _ = stop.send(result);
             }
-            self.state.events.retain(|to| to.send(event).is_ok());
+            self.state.events.retain(|to| to.send(event.clone()).is_ok());
         }
     }
 

@@ -60,6 +60,11 @@ pub(crate) fn members(scenario: &Scenario, contents: &[WriteId], rng: &mut Rng) 
     Ok(disks)
 }
 
+/// Where the bitmap is, or would be, from each superblock.
+pub(crate) fn bitmap_offset(scenario: &Scenario) -> i64 {
+    place(scenario, scenario.data_sizes[0]).bitmap
+}
+
 fn place(scenario: &Scenario, data: Sectors) -> Place {
     let front = |superblock: u64| Place {
         device: Sectors(DATA_OFFSET + data.0),

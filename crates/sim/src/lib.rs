@@ -13,6 +13,7 @@ mod disk;
 mod faults;
 mod inspect;
 mod machines;
+mod manager;
 mod memory;
 mod operator;
 mod oracle;

@@ -12,6 +12,7 @@ use crate::world::{MemberPlace, World};
 impl World<'_> {
     /// Does something, if it can be done now.
     pub(crate) fn operate(&mut self) -> Result<(), String> {
+        self.manage()?;
         let map = self.machines.status().map;
         let member = MemberId(self.rng.index(map.members.len()) as u16);
         let may_fail = self.plan.doomed.contains(&self.plan.places[member.index()].disk);

@@ -109,7 +109,7 @@ pub(crate) struct World<'a> {
     flights: Vec<Flight>,
     pub(crate) now: Nanos,
     /// Counts events; the oracle's clock.
-    moment: u64,
+    pub(crate) moment: u64,
     asked: u64,
     paused_until: Nanos,
     stopping: bool,
@@ -121,6 +121,10 @@ pub(crate) struct World<'a> {
     healed: u64,
     flawed: BTreeSet<usize>,
     operator_due: bool,
+    /// Settings that are changed beside: choices of their own, so that seeds whose rounds have none play as they are.
+    pub(crate) manager: Option<Rng>,
+    /// Writes are suspended until this moment.
+    pub(crate) resume_at: Option<u64>,
     /// A superblock of the array, for disks that join.
     pub(crate) superblock: Superblock,
     pub(crate) scenario: Scenario,
@@ -165,6 +169,8 @@ impl<'a> World<'a> {
             healed: 0,
             flawed: BTreeSet::new(),
             operator_due: false,
+            manager: crate::manager::draw(config, &plan),
+            resume_at: None,
             superblock: config.members[0].superblock.clone(),
             scenario: scenario.clone(),
             io_count: 0,
@@ -217,7 +223,7 @@ impl<'a> World<'a> {
             healed: self.healed,
             flawed: self.flawed,
             unsynced: status.map.unsynced_from.is_some(),
-            last_sync: status.sync.last,
+            last_sync: status.sync.last.map(|end| (*end).clone()),
             next_request: self.workload.next_id(),
             counts: self.workload.counts,
             steps: self.moment,
@@ -230,6 +236,9 @@ impl<'a> World<'a> {
         self.check_progress()?;
         if self.plan.stop_early && !self.stopping && self.asked >= self.plan.requests {
             return self.stop();
+        }
+        if self.resume_at.is_some_and(|at| self.moment >= at) {
+            return self.resume();
         }
         if std::mem::take(&mut self.operator_due) && !self.stopping {
             return self.operate();
@@ -263,6 +272,9 @@ impl<'a> World<'a> {
 
     /// Nothing can happen now: stop when all is done, else let time pass.
     fn idle(&mut self) -> Result<(), String> {
+        if self.resume_at.is_some() {
+            return self.resume();
+        }
         let over = self.asked >= self.plan.requests && self.workload.under_way() == 0;
         let syncing = self.plan.let_sync_end && self.machines.status().sync.action.is_some();
         if over && !self.stopping && !syncing && self.now >= self.paused_until {
@@ -282,6 +294,9 @@ impl<'a> World<'a> {
     }
 
     fn stop(&mut self) -> Result<(), String> {
+        if self.resume_at.is_some() {
+            self.resume()?;
+        }
         self.stopping = true;
         self.workload.stopping();
         self.ground.trace.note(self.now, || "stop".to_owned());

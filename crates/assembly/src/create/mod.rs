@@ -2,11 +2,13 @@
 //! options make the same members. Nothing is read or written here; randomness and the time come in as parameters.
 
 mod check;
+mod grow;
 mod join;
 mod params;
 mod place;
 mod roles;
 
+pub use grow::{BitmapGrowth, GrowError, GrownBitmap, grow_bitmap};
 pub use join::{JoinError, JoinParams, JoinPlan, join};
 pub use params::{
     BitmapWish, CreateDevice, CreateError, CreateParams, CreatePlan, MemberPlan, NewMember, PlannedWrite, Policy,

@@ -19,11 +19,11 @@ pub(crate) const BAD_BLOCK_LOG: u64 = 8;
 /// raid1 without a size given uses whole multiples of this.
 const RAID1_ROUND: u64 = 64 * KIB;
 /// A bitmap is never larger than this, header included.
-const BITMAP_ROOM_MAX: u64 = 256;
+pub(crate) const BITMAP_ROOM_MAX: u64 = 256;
 /// Room for the bitmap between a 0.90 superblock and the end of its 64 KiB.
-const BITMAP_ROOM_V090: u64 = 60 * KIB;
+pub(crate) const BITMAP_ROOM_V090: u64 = 60 * KIB;
 /// Smallest bitmap chunk chosen unasked, in bytes.
-const BITMAP_CHUNK_DEFAULT: u64 = 64 << 20;
+pub(crate) const BITMAP_CHUNK_DEFAULT: u64 = 64 << 20;
 /// From this component size on, an array gets a bitmap unasked.
 const BITMAP_AUTO: u64 = 100 * GIB;
 

@@ -272,7 +272,7 @@ impl Bitmap {
         Sectors::from_bytes_ceil(bytes)
     }
 
-    pub fn status(&self) -> BitmapStatus {
+    pub fn status(&self, offset: i64) -> BitmapStatus {
         let mut dirty = 0;
         let mut pages = BTreeSet::new();
         for bit in self.bits.iter_ones() {
@@ -286,6 +286,7 @@ impl Bitmap {
             dirty,
             chunk: Sectors::from_bytes_floor(self.superblock.chunk()),
             events_cleared: self.superblock.events_cleared(),
+            offset,
         }
     }
 }

@@ -186,6 +186,7 @@ impl Control {
         match &self.geometry {
             Geometry::Linear(_) | Geometry::Raid0(_) => Verdict::NoRedundancy,
             geometry if geometry.enough(&others) => Verdict::Bearable,
+            Geometry::Mirror(_) if self.fail_last => Verdict::TooMany,
             Geometry::Mirror(_) => Verdict::LastCopy,
             Geometry::Parity(_) => Verdict::TooMany,
         }

@@ -167,8 +167,8 @@ impl Control {
 
     /// Whether the members have to be flushed before the array can be marked clean.
     pub(super) fn wants_clean_flush(&self) -> bool {
-        let due = self.marked || self.closing();
-        let quiet = self.leases.none_held() && self.leases.none_wanted();
+        let due = self.marked && self.likes_clean() || self.closing();
+        let quiet = self.leases.none_held() && !self.wanted();
         due && quiet && !self.data_clean && !self.broken && !self.sealed && !self.has_internal_flush()
     }
 

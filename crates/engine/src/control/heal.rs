@@ -37,8 +37,6 @@ pub(super) struct Heals {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadErrors {
-    /// Sectors, since the start.
-    sectors: u64,
     /// Blocks, halved with every hour.
     recent: u32,
     last: Nanos,
@@ -61,10 +59,6 @@ impl Heals {
 
     pub fn set_most(&mut self, most: u32) {
         self.most = Some(most);
-    }
-
-    pub fn corrected(&self) -> Vec<u64> {
-        self.members.iter().map(|m| m.sectors).collect()
     }
 
     /// Whether the window was one of these.
@@ -102,7 +96,6 @@ impl Heals {
         let hours = u32::try_from(now.since(errors.last).0 / HOUR.0).unwrap_or(u32::MAX);
         errors.recent = errors.recent.checked_shr(hours).unwrap_or(0) + 1;
         errors.last = now;
-        errors.sectors += healed.len.0;
         errors.recent > most
     }
 }
@@ -122,6 +115,10 @@ impl Control {
         if self.life != Life::Running || self.broken || self.map.read_only {
             self.heals.forget_waiting();
         }
+        // One could wait for a write that waits for the pause, which waits for it.
+        if self.pause.is_some() {
+            return self.send_heals();
+        }
         while self.settled() && self.heals.out.len() < OUT_MAX {
             let Some(block) = self.heals.waiting.pop_front() else { break };
             let lo = Sector(block * BLOCK);
@@ -130,17 +127,31 @@ impl Control {
             let window = self.open_window(SyncWork::Look, (lo, hi), vec![(lo, hi - lo)]);
             self.heals.out.insert(number, (block, window));
         }
+        self.send_heals();
+    }
+
+    fn send_heals(&mut self) {
         let out = &mut self.out;
         self.heals.out.values_mut().for_each(|(_, window)| window.send_job(out));
     }
 
+    /// By member: sectors that were written anew since it was added.
+    pub(super) fn read_errors(&self) -> Vec<u64> {
+        self.superblocks.read_errors().iter().map(|n| u64::from(*n)).collect()
+    }
+
+    pub(super) fn max_read_errors(&self) -> u32 {
+        let usual = if matches!(self.geometry, Geometry::Parity(_)) { MOST_PARITY } else { MOST_MIRRORS };
+        self.heals.most.unwrap_or(usual)
+    }
+
     /// Blocks were written anew, here or in a sync.
     pub(super) fn count_healed(&mut self, now: Nanos, healed: &[Healed]) {
-        let usual = if matches!(self.geometry, Geometry::Parity(_)) { MOST_PARITY } else { MOST_MIRRORS };
-        let most = self.heals.most.unwrap_or(usual);
+        let most = self.max_read_errors();
         let mut worn_out: BTreeSet<MemberId> = BTreeSet::new();
         for h in healed {
             self.on_bad_blocks_written(h.member, h.start, h.len);
+            self.superblocks.add_read_errors(h.member, h.len.0);
             self.events.push_back(Event::ReadErrorCorrected { member: h.member, start: h.start, len: h.len });
             if self.heals.count(now, h, most) {
                 worn_out.insert(h.member);

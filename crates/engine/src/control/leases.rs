@@ -9,6 +9,7 @@ use raidus_units::Nanos;
 
 use super::Control;
 use super::life::Life;
+use super::pause::Pause;
 use crate::io::RequestError;
 use crate::msg::{Message, Region, ShardId};
 
@@ -37,6 +38,11 @@ impl Leases {
             }
         }
         idle
+    }
+
+    /// Drops what shards wait for: they forget it, too. The regions.
+    pub fn forget(&mut self) -> Vec<Region> {
+        std::mem::take(&mut self.wants).into_iter().map(|(_, region)| region).collect()
     }
 
     /// Everything a shard holds.
@@ -114,10 +120,18 @@ impl Control {
     /// Refuses what cannot be had, grants what is ready, and sets the bits of the rest.
     pub(super) fn settle_wants(&mut self) {
         self.refuse_wants();
+        if self.pause.as_ref().is_some_and(Pause::holds) {
+            return;
+        }
         self.grant_wants();
         if let Some(bitmap) = &mut self.bitmap {
             self.leases.wanted().for_each(|region| bitmap.set(region));
         }
+    }
+
+    /// Whether somebody waits for a lease that he may get.
+    pub(super) fn wanted(&self) -> bool {
+        !self.leases.none_wanted() && !self.pause.as_ref().is_some_and(Pause::holds)
     }
 
     fn refuse_wants(&mut self) {

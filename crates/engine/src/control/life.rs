@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use raidus_units::Nanos;
 
-use super::Control;
 use super::status::{Command, CommandError, Event, StopError};
+use super::{Control, NEVER};
 use crate::msg::{Message, ShardId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) enum Life {
         epoch: u64,
     },
     ReadOnly,
+    /// At rest; the first write sets it running.
+    ReadAuto,
     /// Shards finish what they have; those in the set have.
     Draining(BTreeSet<ShardId>),
     /// All shards have finished.
@@ -33,6 +35,10 @@ impl Control {
     /// [`CommandError`] if it cannot be done; then nothing has changed. Stopping an array that stops, or switching to what it
     /// is already, is no error.
     pub fn command(&mut self, _now: Nanos, command: Command) -> Result<(), CommandError> {
+        let changes_nothing = matches!(command, Command::SetReadAuto | Command::SetSuspended { .. });
+        if self.life == Life::ReadAuto && !changes_nothing {
+            self.wake_up();
+        }
         match (command, &self.life) {
             (Command::Stop, Life::Running | Life::Sealing { .. } | Life::ReadOnly) => self.drain(),
             (Command::Stop, _) => {}
@@ -40,16 +46,28 @@ impl Control {
             (Command::SetReadOnly(true), Life::Running) => self.seal(),
             (Command::SetReadOnly(false), Life::Sealing { .. } | Life::ReadOnly) => self.unseal(),
             (Command::SetReadOnly(_), _) => {}
+            (Command::SetReadAuto, _) => return self.begin_read_auto(),
+            (Command::SetSuspended { lo, hi, all }, _) => self.suspend(lo, hi, all),
+            (Command::SetSafeModeDelay(delay), _) => self.set_safe_mode_delay(delay),
+            (Command::SetFailLast(on), _) => self.fail_last = on,
+            (Command::SetReadErrors(member, n), _) => return self.superblocks.set_read_errors(member, n),
             (Command::SetSyncSpeed { min, max }, _) => self.sync.set_speed(min, max),
             (Command::SetMaxReadErrors(most), _) => self.heals.set_most(most),
             (Command::SetSyncRange { min, max }, _) => (self.sync.min, self.sync.max) = (min, max),
             (_, Life::Sealing { .. } | Life::ReadOnly) => return Err(CommandError::ReadOnly),
-            (command, Life::Running) => return self.change_members(command),
+            (command, Life::Running | Life::ReadAuto) => return self.change_members(command),
         }
         Ok(())
     }
 
+    fn set_safe_mode_delay(&mut self, delay: Option<Nanos>) {
+        let delay = delay.unwrap_or(NEVER);
+        self.tunables.safe_mode_delay = delay;
+        self.out.broadcast(self.tunables.shards, &Message::SafeModeDelay(delay));
+    }
+
     fn drain(&mut self) {
+        self.end_pause();
         self.life = Life::Draining(BTreeSet::new());
         self.retry_at = Nanos(0);
         self.out.broadcast(self.tunables.shards, &Message::Drain);
@@ -75,6 +93,7 @@ impl Control {
     }
 
     fn seal(&mut self) {
+        self.end_pause();
         let epoch = self.change_map(|map| map.read_only = true);
         self.life = Life::Sealing { epoch };
         self.clean_failed = false;
@@ -133,7 +152,6 @@ impl Control {
     /// Whether an array that is closing has nothing left to do.
     pub(super) fn at_rest(&self) -> bool {
         let quiet = self.sync.is_idle()
-            && self.heals.is_idle()
             && self.heals.is_idle()
             && self.round.is_none()
             && self.flushes.idle()

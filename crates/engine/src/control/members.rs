@@ -1,10 +1,10 @@
 //! The operator's commands about members: add, re-add, fail, remove, replace.
 
 use raidus_format::Role;
-use raidus_units::MemberId;
+use raidus_units::{MemberId, Sector, Sectors};
 
 use super::Control;
-use super::status::{Addition, Command, CommandError};
+use super::status::{Addition, Command, CommandError, Event};
 use crate::map::{Member, MemberState};
 
 impl Control {
@@ -22,8 +22,17 @@ impl Control {
             Command::Remove(member) => self.remove(member),
             Command::Replace(member) => self.replace(member),
             Command::Sync(request) => self.on_sync_command(request),
+            Command::AddBitmap(addition) => self.add_bitmap(addition),
+            Command::RemoveBitmap => self.remove_bitmap(),
+            Command::SetWriteMostly(member, on) => self.set_write_mostly(member, on),
+            Command::AddBadBlocks { member, start, len } => self.add_bad_blocks(member, start, len),
             Command::Stop
             | Command::SetReadOnly(_)
+            | Command::SetReadAuto
+            | Command::SetSuspended { .. }
+            | Command::SetSafeModeDelay(_)
+            | Command::SetFailLast(_)
+            | Command::SetReadErrors(..)
             | Command::SetSyncSpeed { .. }
             | Command::SetMaxReadErrors(_)
             | Command::SetSyncRange { .. } => Ok(()),
@@ -111,6 +120,33 @@ impl Control {
         let spare = spares.next().ok_or(CommandError::NoSpare)?;
         self.seat(spare, slot, true);
         Ok(())
+    }
+
+    fn set_write_mostly(&mut self, member: MemberId, on: bool) -> Result<(), CommandError> {
+        if self.state_of(member)? == MemberState::Removed {
+            return Err(CommandError::NotAMember);
+        }
+        if self.map.members[member.index()].write_mostly != on {
+            self.change_map(|map| map.members[member.index()].write_mostly = on);
+            self.record_change(Event::WriteMostly { member, on });
+        }
+        Ok(())
+    }
+
+    /// What is noted as bad is read by nobody any more, so the others must have it.
+    fn add_bad_blocks(&mut self, member: MemberId, start: Sector, len: Sectors) -> Result<(), CommandError> {
+        self.state_of(member)?;
+        let data = self.map.members[member.index()].data_offset;
+        let end = start.checked_add(len).ok_or(CommandError::OutOfRange)?;
+        if len.is_zero() || start < data || end > data + self.geometry.component_sectors() {
+            return Err(CommandError::OutOfRange);
+        }
+        let whole = !self.degraded() && self.map.unsynced_from.is_none();
+        let others = self.map.members.iter().all(|m| m.bad_blocks.is_empty() || m == &self.map.members[member.index()]);
+        if !whole || !others {
+            return Err(CommandError::Needed);
+        }
+        if self.record_bad_blocks(member, start, len) { Ok(()) } else { Err(CommandError::NoBadBlockLog) }
     }
 
     fn state_of(&self, member: MemberId) -> Result<MemberState, CommandError> {

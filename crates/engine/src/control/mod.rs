@@ -22,9 +22,11 @@ mod leases;
 mod life;
 mod members;
 mod outbox;
+mod pause;
 mod round;
 mod status;
 mod superblock;
+mod suspend;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -47,13 +49,18 @@ use heal::Heals;
 use leases::Leases;
 use life::Life;
 use outbox::Outbox;
+use pause::Pause;
 use round::Round;
 pub use status::{
-    Addition, ArrayState, BitmapStatus, Command, CommandError, Counters, Event, Status, StopError, SyncEnd,
-    SyncRequest, SyncStatus,
+    Addition, ArrayState, BitmapAddition, BitmapStatus, Command, CommandError, Counters, Event, Status, StopError,
+    SuspendStatus, SyncEnd, SyncRequest, SyncStatus,
 };
 use superblock::Superblocks;
+use suspend::Suspends;
 use sync::Sync;
+
+/// A `safe_mode_delay` that does not end.
+const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The machine that owns what an array has only one of. See the module's documentation.
 #[derive(Debug)]
@@ -98,6 +105,13 @@ pub struct Control {
     parked: Vec<Caller>,
 
     life: Life,
+    /// Writes are being brought to a halt, for something that needs it.
+    pause: Option<Pause>,
+    /// What is to be told once an epoch is durable.
+    announcements: Vec<(u64, Event)>,
+    suspends: Suspends,
+    /// A mirror's last copy may fail.
+    fail_last: bool,
     /// Nothing may be written.
     sealed: bool,
     state: ArrayState,
@@ -136,6 +150,10 @@ impl Control {
             region,
             flushes: Flushes::default(),
             parked: Vec::new(),
+            pause: None,
+            announcements: Vec::new(),
+            suspends: Suspends::default(),
+            fail_last: false,
             life: if sealed { Life::ReadOnly } else { Life::Running },
             sealed,
             state: ArrayState::Clean,
@@ -187,15 +205,22 @@ impl Control {
         self.announce_durable();
         self.announce_arrivals();
         self.settle_parked(now);
+        self.wake();
         self.settle_wants();
         self.issue_heals();
         let sync_ended = self.pursue_sync(now);
         self.pursue_life(now);
+        let paused = self.pursue_pause(now);
         self.begin_clearing(now);
         self.begin_clean(now);
         self.start_flush();
         let ended = self.start_round(now);
-        ended || sync_ended || self.map_changed || self.flushes.has_finished() || self.closing() && self.at_rest()
+        ended
+            || paused
+            || sync_ended
+            || self.map_changed
+            || self.flushes.has_finished()
+            || self.closing() && self.at_rest()
     }
 
     /// The next thing to do, in order.
@@ -222,9 +247,15 @@ impl Control {
             map: self.map.clone(),
             degraded: self.map.degraded(),
             events: self.superblocks.events(),
-            bitmap: self.bitmap.as_ref().map(Bitmap::status),
+            bitmap: self.bitmap.as_ref().map(|b| b.status(self.superblocks.bitmap_offset())),
             sync: self.sync_status(),
-            read_errors: self.heals.corrected(),
+            read_errors: self.read_errors(),
+            suspended: self.suspends.status(),
+            changing: self.is_changing(),
+            clean: !self.marked,
+            safe_mode_delay: Some(self.tunables.safe_mode_delay).filter(|delay| *delay != NEVER),
+            max_read_errors: self.max_read_errors(),
+            fail_last: self.fail_last,
             counters: Counters { flush_rounds: self.flushes.rounds(), ..self.counters },
         }
     }
@@ -241,12 +272,18 @@ impl Control {
                 self.flushes.request(Caller::Shard(shard, token));
             }
             Message::Drained => self.on_drained(shard),
+            Message::LeaseHeld => self.on_lease_held(shard),
+            Message::Suspended { number } => self.on_suspended(shard, number),
             Message::ReadError { start, len } => self.on_read_error(start, len),
             Message::SyncBarred { window } => self.on_sync_barred(shard, window),
             Message::SyncDone { window, outcome } => self.on_sync_done(now, window, *outcome),
             Message::LeaseGranted(_)
             | Message::LeaseRefused { .. }
             | Message::LeaseRevoke(_)
+            | Message::LeaseHold
+            | Message::LeaseRelease { .. }
+            | Message::Suspend { .. }
+            | Message::SafeModeDelay(_)
             | Message::Map(_)
             | Message::MapDurable { .. }
             | Message::FailureRefused { .. }
@@ -264,8 +301,10 @@ impl Control {
         match self.life {
             Life::Stopped => ArrayState::Clear,
             _ if self.broken || self.impaired => ArrayState::Broken,
+            _ if self.suspends.status().all => ArrayState::Suspended,
             _ if self.map.read_only => ArrayState::ReadOnly,
-            _ if !self.leases.none_wanted() && !self.marked => ArrayState::WritePending,
+            Life::ReadAuto => ArrayState::ReadAuto,
+            _ if self.wanted() && !self.marked => ArrayState::WritePending,
             _ if self.marked && self.leases.none_held() => ArrayState::ActiveIdle,
             _ if self.marked => ArrayState::Active,
             _ => ArrayState::Clean,
@@ -278,6 +317,15 @@ impl Control {
             self.state = state;
             self.events.push_back(Event::StateChanged(state));
         }
+    }
+
+    fn is_changing(&self) -> bool {
+        self.pause.is_some() || !self.announcements.is_empty() || matches!(self.life, Life::Sealing { .. })
+    }
+
+    /// Whether the array is to be marked clean as soon as nobody writes.
+    fn likes_clean(&self) -> bool {
+        self.tunables.safe_mode_delay != NEVER || self.closing() || self.pause.is_some()
     }
 
     fn redundant(&self) -> bool {

@@ -105,10 +105,10 @@ impl Control {
         if self.broken || self.sealed || !self.redundant() {
             return None;
         }
-        let wanted = !self.leases.none_wanted();
+        let wanted = self.wanted();
         let record = self.failures.to_record();
         let go_dirty = wanted && !self.marked;
-        let go_clean = self.marked && self.data_clean && !wanted;
+        let go_clean = self.marked && self.data_clean && !wanted && self.likes_clean();
         let level = self.superblocks.is_uneven();
         let content = (record || go_dirty || go_clean).then(|| Content {
             dirty: !level && (wanted || !self.data_clean),

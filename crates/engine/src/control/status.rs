@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use raidus_format::bitmap::BitmapSuper;
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
 use crate::config::MemberSetup;
@@ -35,6 +36,39 @@ pub enum Command {
     /// md's `max_read_errors`: a member on which more blocks than this had to be written anew, halved with every hour, is
     /// failed.
     SetMaxReadErrors(u32),
+    /// Keep what the members have missed, or may differ in, in a write-intent bitmap from now on. Told by [`Event::BitmapAdded`] when it is
+    /// in force; writes wait for a moment.
+    AddBitmap(Box<BitmapAddition>),
+    /// Have no bitmap any more. Told by [`Event::BitmapRemoved`].
+    RemoveBitmap,
+    /// Go to rest, and be ready to be written by the first write (md's `read-auto`).
+    SetReadAuto,
+    /// Keep back writes to these array sectors until told otherwise (md's `suspend_lo` and `suspend_hi`). `None` leaves one as it is.
+    SetSuspended {
+        /// Start.
+        lo: Option<Sector>,
+        /// End; nothing waits if it is not after `lo`.
+        hi: Option<Sector>,
+        /// Keep back every request, reads too.
+        all: Option<bool>,
+    },
+    /// md's `safe_mode_delay`; `None`: once dirty, stay so until the array stops.
+    SetSafeModeDelay(Option<Nanos>),
+    /// Prefer others for reading, or not (md's `writemostly`).
+    SetWriteMostly(MemberId, bool),
+    /// A mirror's last copy fails like any other member (md's `fail_last_dev`).
+    SetFailLast(bool),
+    /// Sectors that were read wrong and written anew since the member was added (md's `errors`).
+    SetReadErrors(MemberId, u32),
+    /// Note blocks of a member as bad: nobody reads them there until they have been written.
+    AddBadBlocks {
+        /// The member.
+        member: MemberId,
+        /// Device sector.
+        start: Sector,
+        /// Length.
+        len: Sectors,
+    },
     /// md's `sync_min` and `sync_max`: where a check or repair begins and ends.
     SetSyncRange {
         /// First sector.
@@ -42,6 +76,15 @@ pub enum Command {
         /// End; `None` for the end of the members.
         max: Option<Sector>,
     },
+}
+
+/// A bitmap for an array that runs without one.
+#[derive(Clone, Debug)]
+pub struct BitmapAddition {
+    /// Its superblock: what it covers and how finely. The events in it do not matter.
+    pub superblock: BitmapSuper,
+    /// Sectors from each member's superblock to its place.
+    pub offset: i64,
 }
 
 /// A device that joins a running array.
@@ -102,6 +145,27 @@ pub enum CommandError {
     /// The metadata format has no word for it.
     #[error("metadata 0.90 cannot describe a replacement")]
     NotStorable,
+    /// There is one already.
+    #[error("the array has a write-intent bitmap already")]
+    HasBitmap,
+    /// There is none.
+    #[error("the array has no write-intent bitmap")]
+    NoBitmap,
+    /// Something else does the bitmap's work.
+    #[error("the array has a partial parity log or a write journal, which take the place of a bitmap")]
+    OtherPolicy,
+    /// A member has no room where the bitmap would be, or its format cannot say so.
+    #[error("a member has no room for the bitmap")]
+    NoRoom,
+    /// Nowhere to note bad blocks.
+    #[error("it has no bad-block log, or no room left in it")]
+    NoBadBlockLog,
+    /// Another change of this kind is under way.
+    #[error("another change is under way; try again in a moment")]
+    Busy,
+    /// Blocks that are not where the member has data.
+    #[error("that is not within the data of the member")]
+    OutOfRange,
     /// Resync or recovery runs, or is needed, and comes first.
     #[error("members are being synced; that comes first")]
     Syncing,
@@ -121,7 +185,7 @@ pub enum SyncRequest {
 }
 
 /// Something happened that people or monitors want to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// This member failed and is not used any more.
     MemberFailed {
@@ -171,6 +235,30 @@ pub enum Event {
         action: SyncAction,
         /// It came to its end; otherwise it goes on later from its checkpoint.
         complete: bool,
+        /// What came of it.
+        report: Arc<SyncEnd>,
+    },
+    /// The array has a write-intent bitmap now.
+    BitmapAdded,
+    /// The array has no write-intent bitmap any more.
+    BitmapRemoved,
+    /// Requests are kept back, and those of before have ended.
+    Suspended {
+        /// Writes to array sectors from here on.
+        lo: Sector,
+        /// To here.
+        hi: Sector,
+        /// All requests.
+        all: bool,
+    },
+    /// Nothing is kept back any more.
+    Resumed,
+    /// Reads avoid this member from now on, or do so no more.
+    WriteMostly {
+        /// The member.
+        member: MemberId,
+        /// They do.
+        on: bool,
     },
     /// Answer to [`Command::Stop`]. Nothing is sent or written after it.
     Stopped {
@@ -203,6 +291,10 @@ pub enum ArrayState {
     ActiveIdle,
     /// A write waits for the dirty mark.
     WritePending,
+    /// Nobody has written yet; the first write makes the array active.
+    ReadAuto,
+    /// Every request waits.
+    Suspended,
     /// Writes are refused.
     ReadOnly,
     /// Too many members failed.
@@ -219,6 +311,8 @@ impl ArrayState {
             ArrayState::Active => "active",
             ArrayState::ActiveIdle => "active-idle",
             ArrayState::WritePending => "write-pending",
+            ArrayState::ReadAuto => "read-auto",
+            ArrayState::Suspended => "suspended",
             ArrayState::ReadOnly => "readonly",
             ArrayState::Broken => "broken",
             ArrayState::Clear => "clear",
@@ -241,10 +335,35 @@ pub struct Status {
     pub bitmap: Option<BitmapStatus>,
     /// Resync, recovery, check and repair.
     pub sync: SyncStatus,
-    /// By member: sectors that could not be read and were written anew (md's `errors`).
+    /// By member: sectors that could not be read and were written anew since it was added (md's `errors`).
     pub read_errors: Vec<u64>,
+    /// What is kept back.
+    pub suspended: SuspendStatus,
+    /// A bitmap is being added or removed, or a flag written, or the array goes to rest.
+    pub changing: bool,
+    /// The superblocks say that nobody is writing.
+    pub clean: bool,
+    /// md's `safe_mode_delay`; `None` for never.
+    pub safe_mode_delay: Option<Nanos>,
+    /// md's `max_read_errors`.
+    pub max_read_errors: u32,
+    /// md's `fail_last_dev`.
+    pub fail_last: bool,
     /// Work done since the start.
     pub counters: Counters,
+}
+
+/// What is kept back at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SuspendStatus {
+    /// md's `suspend_lo`.
+    pub lo: Sector,
+    /// md's `suspend_hi`.
+    pub hi: Sector,
+    /// Everything is.
+    pub all: bool,
+    /// What came before is still under way.
+    pub pending: bool,
 }
 
 /// What is being synced at this moment.
@@ -252,6 +371,12 @@ pub struct Status {
 pub struct SyncStatus {
     /// What runs.
     pub action: Option<SyncAction>,
+    /// A check or repair that was asked for and has not begun.
+    pub requested: Option<SyncAction>,
+    /// md's `sync_min`.
+    pub min: Sector,
+    /// md's `sync_max`; `None` for the end.
+    pub max: Option<Sector>,
     /// Nothing begins until told to.
     pub frozen: bool,
     /// How far it is without a gap, and how far it goes: component sectors, for the resync of raid10 array sectors.
@@ -263,7 +388,7 @@ pub struct SyncStatus {
     /// md's `mismatch_cnt`: of the action that runs, or else the last one. Counted in pages of 8 sectors.
     pub mismatch_sectors: u64,
     /// The last action that ended.
-    pub last: Option<SyncEnd>,
+    pub last: Option<Arc<SyncEnd>>,
     /// md's `sync_speed_min`.
     pub speed_min: u64,
     /// md's `sync_speed_max`.
@@ -306,6 +431,8 @@ pub struct BitmapStatus {
     pub dirty: u64,
     /// What a bit covers.
     pub chunk: Sectors,
+    /// Sectors from each member's superblock to its place.
+    pub offset: i64,
     /// Events when a bit was last cleared for good.
     pub events_cleared: u64,
 }

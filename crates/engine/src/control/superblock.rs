@@ -9,6 +9,7 @@ use raidus_format::badblocks::{self, BadRange};
 use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Superblock, Timestamp, v1};
 use raidus_units::{MemberId, Sector, Sectors};
 
+use super::status::CommandError;
 use crate::config::MemberSetup;
 use crate::map::{Member, MemberMap, MemberState};
 
@@ -20,6 +21,8 @@ pub(super) struct Superblocks {
     count: Count,
     /// Members' event counts differ on disk: a power cut came between the writes of a round.
     uneven: bool,
+    /// Sectors of each member that were read wrong and written anew since it was added.
+    read_errors: Vec<u32>,
     /// Members whose bad-block log is this session's. Those of others are left as they were found, readable or not.
     logs_touched: BTreeSet<MemberId>,
 }
@@ -76,7 +79,8 @@ impl Superblocks {
         let uneven =
             members.iter().enumerate().any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
         let count = Count { events, highest: events, can_decrease: false };
-        Superblocks { count, uneven, members, base, logs_touched: BTreeSet::new() }
+        let read_errors = members.iter().map(|m| m.superblock.member().corrected_reads).collect();
+        Superblocks { count, uneven, members, base, read_errors, logs_touched: BTreeSet::new() }
     }
 
     pub fn events(&self) -> u64 {
@@ -96,6 +100,7 @@ impl Superblocks {
 
     /// A device joins; its member id is the next.
     pub fn add(&mut self, setup: MemberSetup) {
+        self.read_errors.push(setup.superblock.member().corrected_reads);
         self.members.push(setup);
     }
 
@@ -138,9 +143,56 @@ impl Superblocks {
         self.count.highest
     }
 
+    /// By member.
+    pub fn read_errors(&self) -> &[u32] {
+        &self.read_errors
+    }
+
+    /// Counts sectors that were written anew.
+    pub fn add_read_errors(&mut self, member: MemberId, sectors: u64) {
+        if let Some(count) = self.read_errors.get_mut(member.index()) {
+            *count = count.saturating_add(u32::try_from(sectors).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Begins to count from here; superblocks say so with the next round.
+    pub fn set_read_errors(&mut self, member: MemberId, sectors: u32) -> Result<(), CommandError> {
+        let count = self.read_errors.get_mut(member.index()).ok_or(CommandError::NotAMember)?;
+        *count = sectors;
+        Ok(())
+    }
+
+    /// Where the bitmap is from now on, as sectors from the superblock.
+    pub fn set_bitmap(&mut self, offset: Option<i64>) {
+        self.base.bitmap = offset;
+    }
+
+    /// Sectors from the superblock to the bitmap.
+    pub fn bitmap_offset(&self) -> i64 {
+        self.base.bitmap.unwrap_or(0)
+    }
+
+    /// Whether something else than a bitmap keeps redundancy consistent.
+    pub fn has_log(&self) -> bool {
+        self.base.ppl.is_some() || self.base.journal
+    }
+
     /// Device sector of a member's bitmap area and how much room there is.
     pub fn bitmap_area(&self, member: MemberId) -> Option<(Sector, Sectors)> {
-        let offset = self.base.bitmap?;
+        self.room_at(member, self.base.bitmap?)
+    }
+
+    /// Whether nothing else is in `len` sectors this far from a member's superblock.
+    pub fn is_free(&self, member: MemberId, offset: i64, len: Sectors) -> bool {
+        let Some((start, room)) = self.room_at(member, offset) else { return false };
+        let facts = self.members[member.index()].superblock.member();
+        let data_end = facts.data_offset.0.saturating_add(facts.data_size.0);
+        let in_data = start.0 < data_end && start.0.saturating_add(len.0) > facts.data_offset.0;
+        room >= len && !in_data
+    }
+
+    /// Device sector this far from a member's superblock, and how much room there is.
+    pub fn room_at(&self, member: MemberId, offset: i64) -> Option<(Sector, Sectors)> {
         let setup = self.members.get(member.index())?;
         let start = setup.super_sector.0.checked_add_signed(offset)?;
         let facts = setup.superblock.member();
@@ -197,6 +249,7 @@ impl Superblocks {
             let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
             let known = MemberUpdate { dev_number: numbers[id.index()], ..setup.superblock.member_update() };
             let mut update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
+            update.corrected_reads = self.read_errors.get(id.index()).copied().unwrap_or(0);
             if self.logs_touched.contains(&id) {
                 update.has_bad_blocks = !member.bad_blocks.is_empty();
             }

@@ -34,6 +34,8 @@ pub struct LeaseTable {
     returns: Vec<Region>,
     last_write: Nanos,
     next_scan: Nanos,
+    /// No lease may be asked for.
+    on_hold: bool,
 }
 
 /// A region without a write for this long is given back even while others are busy.
@@ -49,6 +51,7 @@ impl LeaseTable {
             returns: Vec::new(),
             last_write: Nanos(0),
             next_scan: Nanos(0),
+            on_hold: false,
         }
     }
 
@@ -57,7 +60,7 @@ impl LeaseTable {
         let mut all = true;
         for r in first.0..=last.0 {
             let lease = &mut self.table[r as usize];
-            if lease.state == State::None {
+            if lease.state == State::None && !self.on_hold {
                 lease.state = State::Wanted;
                 self.wants.push(Region(r));
             }
@@ -126,6 +129,24 @@ impl LeaseTable {
         idle
     }
 
+    /// Everything goes back as writes end, and nothing more is asked for.
+    pub fn hold(&mut self) {
+        self.on_hold = true;
+        for region in self.held.clone() {
+            self.revoke(region);
+        }
+    }
+
+    /// Leases may be asked for again.
+    pub fn resume(&mut self) {
+        self.on_hold = false;
+    }
+
+    /// Whether nothing is held, as [`LeaseTable::hold`] demands.
+    pub fn is_on_hold(&self) -> bool {
+        self.on_hold && self.held.is_empty() && self.writes == 0
+    }
+
     /// Gives back every lease without a write under way.
     pub fn return_idle(&mut self) {
         self.return_where(|_| true);
@@ -149,7 +170,9 @@ impl LeaseTable {
             for r in &self.held {
                 self.table[r.0 as usize].used = false;
             }
-            self.next_scan = now.plus(SCAN);
+            // Whoever wants the array to stay dirty for longer wants its leases out for longer.
+            let never = idle == Nanos(u64::MAX);
+            self.next_scan = now.plus(if never { SCAN } else { SCAN.max(idle) });
         }
     }
 
@@ -220,6 +243,24 @@ mod tests {
         assert_eq!(t.take_returns(), [Region(0)]);
         assert!(!t.begin(Nanos(3), Region(0), Region(0)));
         assert_eq!(t.take_wants(), [Region(0)]);
+    }
+
+    #[test]
+    fn on_hold_everything_goes_back_and_nothing_is_asked_for() {
+        let mut t = LeaseTable::new(4);
+        t.granted(Nanos(0), Region(0));
+        t.granted(Nanos(0), Region(1));
+        assert!(t.begin(Nanos(0), Region(0), Region(0)));
+        assert!(!t.begin(Nanos(0), Region(2), Region(2)));
+        t.hold();
+        assert!(!t.is_on_hold());
+        assert!(!t.begin(Nanos(0), Region(3), Region(3)));
+        assert!(t.end(Nanos(1), Region(0), Region(0)));
+        assert!(t.is_on_hold());
+        assert_eq!((t.take_wants(), t.take_returns()), (vec![Region(2)], vec![Region(1), Region(0)]));
+        t.resume();
+        assert!(!t.begin(Nanos(0), Region(2), Region(3)));
+        assert_eq!(t.take_wants(), [Region(3)], "2 has been asked for");
     }
 
     #[test]

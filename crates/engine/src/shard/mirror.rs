@@ -26,6 +26,13 @@ pub struct MirrorWrite {
     epoch: u64,
 }
 
+impl MirrorWrite {
+    /// Array start and length.
+    pub fn range(&self) -> (Sector, Sectors) {
+        (self.array, self.len)
+    }
+}
+
 impl Shard {
     pub(super) fn begin_mirror_write(&mut self, now: Nanos, parent: usize, request: &Request, kind: WriteKind) {
         let mut done = Sectors::ZERO;

@@ -18,6 +18,7 @@ mod ranges;
 mod record;
 mod stripe;
 mod stripe_io;
+mod suspend;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ use pieces::Piece;
 use ranges::RangeLocks;
 use record::Record;
 use stripe::StripeOp;
+use suspend::Suspended;
 use sync::Syncs;
 
 /// One of the machines that carry requests. See the module's documentation.
@@ -82,6 +84,9 @@ pub struct Shard {
     /// Scratch came back: those who wait for it may have their turn.
     scratch_freed: bool,
 
+    suspended: Suspended,
+    /// Control has been told that no lease is held.
+    held: bool,
     draining: bool,
     drained: bool,
     prereads: Prereads,
@@ -110,6 +115,8 @@ struct Parent {
     origin: Origin,
     /// Pieces not yet ended.
     remaining: u32,
+    /// The suspension in force when it began.
+    era: u64,
     error: Option<RequestError>,
 }
 
@@ -177,11 +184,6 @@ impl Shard {
         assert!(scratch.bytes >= setup.scratch_min(), "scratch memory is smaller than one operation needs");
         let ShardSetup { geometry, map, region, tunables } = setup.clone();
         let array_sectors = geometry.array_sectors();
-        let leased = match &geometry {
-            Geometry::Parity(_) => geometry.component_sectors(),
-            Geometry::Mirror(_) => array_sectors,
-            _ => Sectors::ZERO,
-        };
         Shard {
             id,
             tunables,
@@ -196,7 +198,7 @@ impl Shard {
             syncs: Syncs::default(),
             queued: VecDeque::new(),
             locks: RangeLocks::new(),
-            leases: LeaseTable::new(leased.0.div_ceil(region.0.max(1))),
+            leases: LeaseTable::new(leased(&geometry).0.div_ceil(region.0.max(1))),
             lease_waiters: VecDeque::new(),
             arena: Arena::new(&scratch),
             scratch_waiters: VecDeque::new(),
@@ -205,6 +207,8 @@ impl Shard {
             ready: VecDeque::new(),
             leases_moved: false,
             scratch_freed: false,
+            suspended: Suspended::default(),
+            held: false,
             draining: false,
             drained: false,
             prereads: Prereads::default(),
@@ -245,7 +249,7 @@ impl Shard {
     pub fn end_turn(&mut self, now: Nanos) {
         while self.requests.len() < self.tunables.requests_max {
             let Some(request) = self.queued.pop_front() else { break };
-            self.begin(now, request);
+            self.admit(now, request);
             self.run_ready(now);
         }
         if self.draining && self.requests.is_empty() && self.queued.is_empty() {
@@ -258,6 +262,10 @@ impl Shard {
         let wants = self.leases.take_wants();
         if !wants.is_empty() {
             self.tell_control(Message::LeaseWant(wants));
+        }
+        if !self.held && self.leases.is_on_hold() {
+            self.held = true;
+            self.tell_control(Message::LeaseHeld);
         }
         let idle = self.requests.is_empty() && self.syncs.is_idle() && !self.leases.holds_any();
         if self.draining && !self.drained && idle {
@@ -278,7 +286,7 @@ impl Shard {
 
     /// Requests that have not been replied to.
     pub fn outstanding(&self) -> usize {
-        self.requests.len() + self.queued.len()
+        self.requests.len() + self.queued.len() + self.suspended.waiting.len()
     }
 
     /// What writes had to read from members so far.
@@ -292,7 +300,7 @@ impl Shard {
         } else if self.requests.len() >= self.tunables.requests_max || !self.queued.is_empty() {
             self.queued.push_back(request);
         } else {
-            self.begin(now, request);
+            self.admit(now, request);
         }
     }
 
@@ -315,7 +323,8 @@ impl Shard {
 
     /// Splits a request into pieces and starts them. The request itself counts as one piece until all are started.
     fn begin(&mut self, now: Nanos, request: Request) {
-        let parent = self.requests.insert(Parent { origin: Origin::Client(request.id), remaining: 1, error: None });
+        let (origin, era) = (Origin::Client(request.id), self.suspended.number);
+        let parent = self.requests.insert(Parent { origin, remaining: 1, era, error: None });
         let kind = match request.op {
             RequestOp::Flush => {
                 return self.tell_control(Message::Flush { token: parent as u64 });
@@ -354,6 +363,9 @@ impl Shard {
         }
         let done = self.requests.remove(parent);
         let result = done.error.map_or(Ok(()), Err);
+        if matches!(done.origin, Origin::Client(_)) {
+            self.on_request_ended(done.era);
+        }
         self.out.push_back(match done.origin {
             Origin::Client(id) => Output::Reply(Reply { id, result }),
             Origin::Peer { shard, job } => {
@@ -391,7 +403,14 @@ impl Shard {
             Message::SyncBar { window, ranges } => self.on_sync_bar(window, &ranges),
             Message::SyncUnbar { window } => self.on_sync_unbar(window),
             Message::Sync(job) => self.on_sync_job(now, job),
-            Message::Drain => self.draining = true,
+            Message::LeaseHold => self.leases.hold(),
+            Message::LeaseRelease { anew } => self.on_release(anew),
+            Message::Suspend { number, what } => self.on_suspend(now, number, what),
+            Message::SafeModeDelay(delay) => self.tunables.safe_mode_delay = delay,
+            Message::Drain => {
+                self.draining = true;
+                self.refuse_suspended();
+            }
             Message::Stripe(job) => self.on_stripe_job(now, from, job),
             Message::StripeDone { job, result } => self.piece_done(job as usize, result),
             Message::LeaseWant(_)
@@ -400,6 +419,8 @@ impl Shard {
             | Message::MapApplied { .. }
             | Message::Flush { .. }
             | Message::Drained
+            | Message::LeaseHeld
+            | Message::Suspended { .. }
             | Message::ReadError { .. }
             | Message::BadBlocksWritten { .. }
             | Message::SyncBarred { .. }
@@ -426,6 +447,19 @@ impl Shard {
                 self.lease_waiters.push_back(op);
             }
         }
+    }
+
+    /// Leases may be asked for again. If anew, nobody holds one, so whatever writes there are have yet to begin.
+    fn on_release(&mut self, anew: Option<Sectors>) {
+        self.held = false;
+        self.leases.resume();
+        self.leases_moved = true;
+        let Some(region) = anew else { return };
+        self.region = region;
+        self.leases = LeaseTable::new(leased(&self.geometry).0.div_ceil(region.0.max(1)));
+        let regions = |(start, len): (Sector, Sectors)| regions(region, start, len);
+        self.mirrors.iter_mut().for_each(|(_, op)| op.regions = regions(op.range()));
+        self.stripes.iter_mut().for_each(|(_, op)| op.regions = regions((op.start, op.band.len())));
     }
 
     fn regions_of(&self, op: OpRef) -> (Region, Region) {
@@ -493,7 +527,7 @@ impl Shard {
     }
 
     fn regions(&self, start: Sector, len: Sectors) -> (Region, Region) {
-        (Region(start.0 / self.region.0), Region((start.0 + len.0 - 1) / self.region.0))
+        regions(self.region, start, len)
     }
 
     fn io(&mut self, token: IoToken, member: MemberId, op: MemberOp) {
@@ -503,6 +537,19 @@ impl Shard {
     fn tell_control(&mut self, message: Message) {
         self.out.push_back(Output::Send { to: Peer::Control, message });
     }
+}
+
+/// The address space that leases divide.
+fn leased(geometry: &Geometry) -> Sectors {
+    match geometry {
+        Geometry::Parity(_) => geometry.component_sectors(),
+        Geometry::Mirror(_) => geometry.array_sectors(),
+        _ => Sectors::ZERO,
+    }
+}
+
+fn regions(region: Sectors, start: Sector, len: Sectors) -> (Region, Region) {
+    (Region(start.0 / region.0), Region((start.0 + len.0 - 1) / region.0))
 }
 
 /// What a shard needs to know of an array.

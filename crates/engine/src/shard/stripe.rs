@@ -138,7 +138,7 @@ impl Shard {
     pub(super) fn on_stripe_job(&mut self, now: Nanos, from: Peer, job: StripeJob) {
         let Peer::Shard(shard) = from else { return };
         let origin = Origin::Peer { shard, job: job.job };
-        let parent = self.requests.insert(Parent { origin, remaining: 1, error: None });
+        let parent = self.requests.insert(Parent { origin, remaining: 1, era: 0, error: None });
         let StripeJob { kind, row, lo, hi, first, disks, buf, .. } = job;
         self.start_stripe(now, parent, kind, Band { row, lo, hi, first, disks }, buf);
     }

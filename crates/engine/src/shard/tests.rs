@@ -11,6 +11,7 @@ use super::*;
 use crate::config::Tunables;
 use crate::io::{Compute, MemAddr};
 use crate::map::{Member, MemberState, SlotEntry};
+use crate::msg::Suspension;
 
 const DATA_OFFSET: u64 = 16;
 const SCRATCH_BASE: u64 = 1 << 40;
@@ -573,4 +574,47 @@ fn bad_requests_are_refused() {
     let errors: Vec<_> = rig.replies.values().map(|r| r.unwrap_err()).collect();
     let (range, read_only) = (RequestError::Range, RequestError::ReadOnly);
     assert_eq!(errors, [range, range, range, read_only, read_only]);
+}
+
+#[test]
+fn suspended_writes_wait_and_nothing_else() {
+    let mut rig = Rig::new(Level::Raid5, 2, 3, 1, 7, |_| {});
+    let (lo, hi) = (Sector(64), Sector(128));
+    let suspend = |rig: &mut Rig, number, what| {
+        rig.shards[0]
+            .handle(Nanos(0), Input::Message { from: Peer::Control, message: Message::Suspend { number, what } });
+        rig.shards[0].end_turn(Nanos(0));
+        let mut said = Vec::new();
+        while let Some(out) = rig.shards[0].poll_output() {
+            match out {
+                Output::Send { message: Message::Suspended { number }, .. } => said.push(number),
+                Output::Send { to: Peer::Control, message } => rig.control(0, message),
+                Output::Io(io) => rig.ios.push((0, io)),
+                other => panic!("{other:?}"),
+            }
+        }
+        said
+    };
+    let write = |rig: &mut Rig, id, sector| {
+        let buf = rig.memory.alloc(vec![id as u8; 8 * 512]);
+        rig.submit(0, id, RequestOp::Write { fua: false }, sector, 8, buf);
+    };
+    write(&mut rig, 1, 60);
+    assert!(suspend(&mut rig, 1, Suspension::Writes { lo, hi }).is_empty(), "the first write is under way");
+    write(&mut rig, 2, 120);
+    write(&mut rig, 3, 128);
+    let buf = rig.memory.alloc(vec![0; 8 * 512]);
+    rig.submit(0, 4, RequestOp::Read, 64, 8, buf);
+    while rig.step() {}
+    assert_eq!(rig.replies.keys().copied().collect::<Vec<_>>(), [1, 3, 4]);
+    assert_eq!(suspend(&mut rig, 2, Suspension::Everything), [2]);
+    rig.submit(0, 5, RequestOp::Read, 0, 8, buf);
+    while rig.step() {}
+    assert_eq!((rig.replies.len(), rig.shards[0].outstanding()), (3, 2));
+    suspend(&mut rig, 3, Suspension::Writes { lo, hi });
+    while rig.step() {}
+    assert_eq!(rig.replies.keys().copied().collect::<Vec<_>>(), [1, 3, 4, 5]);
+    rig.shards[0].handle(Nanos(0), Input::Message { from: Peer::Control, message: Message::Drain });
+    rig.turn(0);
+    assert_eq!(rig.replies[&2], Err(RequestError::Stopped));
 }

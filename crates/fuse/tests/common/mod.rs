@@ -5,15 +5,15 @@ mod tools;
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use raidus_engine::Tunables;
 use raidus_format::{
     ArrayUpdate, DeviceState, Geometry as StoredGeometry, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock,
     ResyncMark, Role, Superblock, Timestamp,
 };
-use raidus_fuse::{Files, Mount, MountError, MountOptions, mount};
+use raidus_fuse::{AttributeFile, Mount, MountError, MountOptions, Texts, WriteError, mount};
 use raidus_runtime::members::{MemberDevice, MemoryDevice, MemoryOp};
 use raidus_runtime::{ArrayHandle, RunOptions, open_devices, start};
 use raidus_units::{Level, Sector, Sectors, Slot};
@@ -83,16 +83,48 @@ impl Members {
     }
 }
 
-fn files(array: &Arc<ArrayHandle>) -> Files {
-    let of = Arc::clone(array);
-    let events = move || of.status().map_or("inactive\n".to_owned(), |s| format!("{}\n", s.array_state.name()));
-    let count = AtomicU64::new(0);
-    Files {
-        mdstat: Box::new(move || format!("opened {} times\n", count.fetch_add(1, Ordering::Relaxed) + 1)),
-        attributes: vec![
-            ("array_state".to_owned(), Box::new(events)),
-            ("level".to_owned(), Box::new(|| "raid6\n".to_owned())),
-        ],
+fn files(array: &Arc<ArrayHandle>) -> Arc<dyn Texts> {
+    Arc::new(Shown { array: Arc::clone(array), opened: AtomicU64::new(0), limit: Mutex::new("max".to_owned()) })
+}
+
+/// A few texts, and a value that can be set.
+struct Shown {
+    array: Arc<ArrayHandle>,
+    opened: AtomicU64,
+    limit: Mutex<String>,
+}
+
+impl Texts for Shown {
+    fn mdstat(&self) -> String {
+        format!("opened {} times\n", self.opened.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn attributes(&self) -> Vec<AttributeFile> {
+        let all = [("array_state", false), ("level", false), ("sync_max", true), ("dev-a/state", true)];
+        let file = |(path, writable): (&str, bool)| AttributeFile { path: path.to_owned(), writable };
+        // A member that leaves when the limit is 0.
+        let gone = *self.limit.lock().unwrap() == "0";
+        all.into_iter().filter(|(path, _)| !gone || !path.contains('/')).map(file).collect()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        Some(match path {
+            "array_state" => {
+                self.array.status().map_or("inactive\n".to_owned(), |s| format!("{}\n", s.array_state.name()))
+            }
+            "sync_max" => format!("{}\n", self.limit.lock().unwrap()),
+            "dev-a/state" => "in_sync\n".to_owned(),
+            _ => "raid6\n".to_owned(),
+        })
+    }
+
+    fn write(&self, path: &str, value: &str) -> Result<(), WriteError> {
+        match (path, value.trim()) {
+            ("sync_max", number) if number.parse::<u64>().is_ok() => *self.limit.lock().unwrap() = number.to_owned(),
+            ("sync_max", _) => return Err(WriteError::Invalid),
+            _ => return Err(WriteError::Busy),
+        }
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
 use crate::live::Settling;
 use crate::live::attributes::Attribute;
 use crate::live::feed::Batch;
+use crate::live::grow::{Grow, Grown};
 use crate::live::members::{Joined, Replaced};
 use crate::output::say;
 use crate::portrait::ArrayReport;
@@ -124,6 +125,11 @@ impl Remote {
     /// Begins to rebuild a member onto a spare.
     pub fn replace(&self, request: &ReplaceRequest) -> Result<Replaced, ControlError> {
         self.post("/members/replace", request)
+    }
+
+    /// Adds or removes the write-intent bitmap.
+    pub fn grow(&self, wanted: Grow) -> Result<Grown, ControlError> {
+        self.post("/grow", &wanted)
     }
 
     /// Begins a check or repair, interrupts what runs, or freezes.

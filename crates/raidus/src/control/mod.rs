@@ -9,6 +9,7 @@
 //! | `POST /members/add` [`AddRequest`] | a device joins ([`Joined`](crate::live::members::Joined)) |
 //! | `POST /members/act` [`ActRequest`] | fails or removes members; their paths |
 //! | `POST /members/replace` [`ReplaceRequest`] | a member is rebuilt onto a spare ([`Replaced`](crate::live::members::Replaced)) |
+//! | `POST /grow` [`Grow`](crate::live::grow::Grow) | adds or removes the bitmap; answers when that is done ([`Grown`](crate::live::grow::Grown)) |
 //! | `POST /sync` [`SyncWord`] | begins a check or repair, interrupts, freezes |
 //! | `GET /scrub`, `?after=N&seconds=S` | the last check or repair; waits up to S seconds for one after the Nth ([`ScrubAnswer`]) |
 //! | `GET /wait`, `?seconds=S` | waits up to S seconds until nothing is synced or has to be ([`Settling`](crate::live::Settling)) |

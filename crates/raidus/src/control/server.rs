@@ -30,8 +30,10 @@ use super::{
 };
 use crate::daemon::Order;
 use crate::host::Host;
-use crate::live::attributes::{Attribute, parse_sync};
+use crate::live::attributes::Attribute;
 use crate::live::chart::Chart;
+use crate::live::grow::Grow;
+use crate::live::set::parse_sync;
 use crate::live::{Live, Refusal, Settling};
 use crate::portrait::sync_action;
 
@@ -93,6 +95,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/members/add", post(add))
         .route("/members/act", post(act))
         .route("/members/replace", post(replace))
+        .route("/grow", post(grow))
         .route("/sync", post(sync))
         .route("/scrub", get(scrub))
         .route("/wait", get(wait))
@@ -173,6 +176,10 @@ async fn act(State(shared): Handle, body: Bytes) -> Response {
 
 async fn replace(State(shared): Handle, body: Bytes) -> Response {
     carry_out(shared, body, |live, request: ReplaceRequest| live.replace(&request.device, request.with.as_ref())).await
+}
+
+async fn grow(State(shared): Handle, body: Bytes) -> Response {
+    carry_out(shared, body, |live, wanted: Grow| live.grow(wanted)).await
 }
 
 async fn sync(State(shared): Handle, body: Bytes) -> Response {

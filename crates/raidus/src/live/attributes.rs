@@ -1,23 +1,14 @@
 //! The attributes that Linux shows in `/sys/block/mdN/md`, with its names, texts and rules.
 
-use std::sync::PoisonError;
-
-use raidus_engine::control::{Command, CommandError, Status, SyncRequest};
+use raidus_engine::control::Status;
 use raidus_engine::{Member, MemberState, Tunables};
 use raidus_format::Role;
 use raidus_text::{ArrayView, Policy};
-use raidus_units::{Level, MemberId, Sector, Sectors};
+use raidus_units::{Level, MemberId, Sectors};
 use serde::{Deserialize, Serialize};
 
-use super::{Live, Refusal};
+use super::Live;
 use crate::portrait::{Place, last_sync_action, sync_action};
-
-/// md's `sync_min` and `sync_max`, in sectors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SyncRange {
-    min: u64,
-    max: Option<u64>,
-}
 
 /// An attribute and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +23,6 @@ pub struct Attribute {
 struct Moment<'a> {
     view: ArrayView,
     status: &'a Status,
-    range: SyncRange,
     tunables: Tunables,
 }
 
@@ -51,24 +41,36 @@ const ALL: &[(&str, Value)] = &[
     ("raid_disks", |m| m.view.raid_disks.to_string()),
     ("resync_start", |m| m.status.map.unsynced_from.map_or_else(|| "none".to_owned(), |from| from.0.to_string())),
     ("safe_mode_delay", |m| {
-        let delay = m.tunables.safe_mode_delay.0 / 1_000_000;
+        let delay = m.status.safe_mode_delay.map_or(0, |delay| delay.0 / 1_000_000);
         format!("{}.{:03}", delay / 1000, delay % 1000)
     }),
+    ("suspend_hi", |m| m.status.suspended.hi.to_string()),
+    ("suspend_lo", |m| m.status.suspended.lo.to_string()),
     ("uuid", |m| uuid(&m.view)),
 ];
 
 /// Of arrays that can lose members.
 const REDUNDANT: &[(&str, Value)] = &[
+    ("bitmap/can_clear", |m| match m.status.bitmap {
+        None => String::new(),
+        Some(_) => (m.status.degraded == 0).to_string(),
+    }),
+    ("bitmap/chunksize", |m| m.status.bitmap.map_or(0, |b| b.chunk.bytes()).to_string()),
+    ("bitmap/location", |m| m.status.bitmap.map_or("none".to_owned(), |b| format!("{:+}", b.offset))),
+    ("bitmap/metadata", |_| "internal".to_owned()),
     ("degraded", |m| m.status.degraded.to_string()),
+    ("fail_last_dev", |m| u8::from(m.status.fail_last).to_string()),
     ("last_sync_action", |m| last_sync_action(m.status).to_owned()),
+    ("max_read_errors", |m| m.status.max_read_errors.to_string()),
     ("mismatch_cnt", |m| m.status.sync.mismatch_sectors.to_string()),
     ("sync_action", |m| sync_action(m.status).to_owned()),
     ("sync_completed", |m| match (m.status.sync.action, &m.status.sync) {
+        (None, sync) if sync.requested.is_some() && !sync.frozen => "delayed".to_owned(),
         (None, _) => "none".to_owned(),
         (Some(_), sync) => format!("{} / {}", sync.done.0, sync.total.0),
     }),
-    ("sync_max", |m| m.range.max.map_or_else(|| "max".to_owned(), |max| max.to_string())),
-    ("sync_min", |m| m.range.min.to_string()),
+    ("sync_max", |m| m.status.sync.max.map_or_else(|| "max".to_owned(), |max| max.to_string())),
+    ("sync_min", |m| m.status.sync.min.to_string()),
     ("sync_speed", |m| match m.status.sync.action {
         None => "none".to_owned(),
         Some(_) => m.status.sync.kib_per_second.to_string(),
@@ -84,10 +86,7 @@ const OF_MEMBER: &[(&str, MemberValue)] = &[
     ("bad_blocks", |_, member, _, _| {
         member.bad_blocks.iter().map(|(start, len)| format!("{} {}", start.0, len.0)).collect::<Vec<_>>().join("\n")
     }),
-    ("errors", |place, _, status, id| {
-        let since_start = status.read_errors.get(id.index()).copied().unwrap_or(0);
-        since_start.saturating_add(place.superblock.member().corrected_reads.into()).to_string()
-    }),
+    ("errors", |_, _, status, id| status.read_errors.get(id.index()).copied().unwrap_or(0).to_string()),
     ("offset", |_, member, _, _| member.data_offset.0.to_string()),
     ("recovery_start", |_, member, _, _| match member.state {
         MemberState::Rebuilding { valid_to, .. } => valid_to.0.to_string(),
@@ -101,6 +100,8 @@ const OF_MEMBER: &[(&str, MemberValue)] = &[
         MemberState::Spare | MemberState::Faulty | MemberState::Removed => "none".to_owned(),
     }),
     ("state", |place, member, status, id| member_state(place, member, status, id)),
+    // A write that waits for the note is not acknowledged, so nobody can see it.
+    ("unacknowledged_bad_blocks", |_, _, _, _| String::new()),
 ];
 
 impl Live {
@@ -125,114 +126,27 @@ impl Live {
         all
     }
 
-    /// The names of the attributes that belong to the array itself, for as long as it runs.
-    pub fn array_attributes(&self) -> Vec<&'static str> {
-        let redundant = if self.is_redundant() { REDUNDANT } else { &[] };
-        let mut names: Vec<&str> = ALL.iter().chain(redundant).map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// The value of one of the array's own.
-    pub fn array_attribute(&self, name: &str, status: &Status) -> Option<String> {
-        let (_, value) = ALL.iter().chain(REDUNDANT).find(|(known, _)| *known == name)?;
-        Some(value(&self.moment(status)))
+    /// One of them.
+    pub fn attribute(&self, name: &str, status: &Status) -> Option<String> {
+        let of_array = ALL.iter().chain(if self.is_redundant() { REDUNDANT } else { &[] });
+        if let Some((_, value)) = of_array.into_iter().find(|(known, _)| *known == name) {
+            return Some(value(&self.moment(status)));
+        }
+        let (short, own) = name.strip_prefix("dev-")?.rsplit_once('/')?;
+        let (_, value) = OF_MEMBER.iter().find(|(known, _)| *known == own)?;
+        let members = (0..).zip(self.portrait.places()).zip(&status.map.members);
+        let mut members = members.filter(|(_, member)| member.state != MemberState::Removed);
+        let ((id, place), member) = members.find(|((_, place), _)| place.short_name() == short)?;
+        Some(value(&place, member, status, MemberId(id)))
     }
 
     fn moment<'a>(&self, status: &'a Status) -> Moment<'a> {
-        let range = *self.range.lock().unwrap_or_else(PoisonError::into_inner);
-        Moment { view: self.portrait.view(status), status, range, tunables: Tunables::default() }
+        Moment { view: self.portrait.view(status), status, tunables: Tunables::default() }
     }
 
-    fn is_redundant(&self) -> bool {
+    pub(super) fn is_redundant(&self) -> bool {
         self.portrait.assembled.geometry.level().is_redundant()
     }
-
-    /// Writes an attribute.
-    pub fn set(&self, name: &str, value: &str) -> Result<(), Refusal> {
-        let value = value.trim();
-        let bad = |rule: &str| Refusal::BadValue {
-            attribute: name.to_owned(),
-            value: value.to_owned(),
-            rule: rule.to_owned(),
-        };
-        if let Some(device) = name.strip_prefix("dev-").and_then(|rest| rest.strip_suffix("/state")) {
-            return self.set_member_state(device, value);
-        }
-        match name {
-            "array_state" => match value {
-                "readonly" => Ok(self.array.command(Command::SetReadOnly(true))?),
-                "active" | "clean" if self.portrait.assembled.read_only => Err(Refusal::StartedReadOnly),
-                "active" | "clean" => Ok(self.array.command(Command::SetReadOnly(false))?),
-                _ => Err(bad("readonly, active and clean are possible")),
-            },
-            "sync_action" if self.is_redundant() => {
-                let request = parse_sync(value).ok_or_else(|| bad("check, repair, idle and frozen are possible"))?;
-                self.sync(request)
-            }
-            "sync_speed_min" | "sync_speed_max" if self.is_redundant() => {
-                let defaults = Tunables::default();
-                let default = if name == "sync_speed_min" { defaults.sync_speed_min } else { defaults.sync_speed_max };
-                let speed = match value {
-                    "system" => default,
-                    number => number.parse().map_err(|_| bad("a number of KiB per second, or system, is needed"))?,
-                };
-                let (min, max) = if name == "sync_speed_min" { (Some(speed), None) } else { (None, Some(speed)) };
-                Ok(self.array.command(Command::SetSyncSpeed { min, max })?)
-            }
-            "sync_min" | "sync_max" if self.is_redundant() => self.set_range(name, value),
-            _ if self.array_attributes().contains(&name) => Err(Refusal::ReadOnlyAttribute(name.to_owned())),
-            _ => Err(Refusal::NoAttribute(name.to_owned())),
-        }
-    }
-
-    /// What is asked of syncs.
-    pub fn sync(&self, request: SyncRequest) -> Result<(), Refusal> {
-        if !self.is_redundant() {
-            return Err(CommandError::NoRedundancy.into());
-        }
-        Ok(self.array.command(Command::Sync(request))?)
-    }
-
-    fn set_range(&self, name: &str, value: &str) -> Result<(), Refusal> {
-        let bad = |rule: &str| Refusal::BadValue {
-            attribute: name.to_owned(),
-            value: value.to_owned(),
-            rule: rule.to_owned(),
-        };
-        let sectors = match value {
-            "max" if name == "sync_max" => None,
-            number => Some(number.parse::<u64>().map_err(|_| bad("a number of sectors is needed"))?),
-        };
-        let chunk = self.portrait.assembled.geometry.chunk().0.max(8);
-        if sectors.is_some_and(|sectors| !sectors.is_multiple_of(chunk)) {
-            return Err(bad(&format!("a multiple of {chunk} sectors is needed")));
-        }
-        let mut kept = self.range.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut range = *kept;
-        if name == "sync_min" {
-            range.min = sectors.unwrap_or(0)
-        } else {
-            range.max = sectors
-        }
-        if range.max.is_some_and(|max| max < range.min) {
-            return Err(bad("sync_min may not be more than sync_max"));
-        }
-        self.array.command(Command::SetSyncRange { min: Sector(range.min), max: range.max.map(Sector) })?;
-        *kept = range;
-        Ok(())
-    }
-}
-
-/// md's words for what can be asked of syncs.
-pub fn parse_sync(word: &str) -> Option<SyncRequest> {
-    Some(match word {
-        "check" => SyncRequest::Check,
-        "repair" => SyncRequest::Repair,
-        "idle" => SyncRequest::Idle,
-        "frozen" | "freeze" => SyncRequest::Freeze,
-        _ => return None,
-    })
 }
 
 fn member_state(place: &Place, member: &Member, status: &Status, id: MemberId) -> String {
@@ -243,7 +157,7 @@ fn member_state(place: &Place, member: &Member, status: &Status, id: MemberId) -
         ("faulty", member.state == MemberState::Faulty),
         ("in_sync", matches!(member.state, MemberState::InSync(_))),
         ("journal", member.state == MemberState::Journal || facts.role == Role::Journal),
-        ("writemostly", member.write_mostly),
+        ("write_mostly", member.write_mostly),
         ("spare", matches!(member.state, MemberState::Spare | MemberState::Rebuilding { .. })),
         ("want_replacement", status.map.slots.iter().any(replaced)),
         ("replacement", status.map.slots.iter().any(is)),

@@ -76,7 +76,39 @@ pub enum What {
         /// Sectors in which members disagreed.
         mismatch_sectors: u64,
     },
-    /// Writes are refused from now on, or accepted again.
+    /// The array has a write-intent bitmap now.
+    BitmapAdded {
+        /// Bytes per bit.
+        chunk_bytes: u64,
+    },
+    /// The array has no write-intent bitmap any more.
+    BitmapRemoved,
+    /// Requests wait from now on.
+    Suspended {
+        /// Writes to these sectors of the array do: from here …
+        lo: u64,
+        /// … to here.
+        hi: u64,
+        /// All requests do.
+        all: bool,
+    },
+    /// Nothing waits any more.
+    Resumed,
+    /// A member is read only if no other can be, or so no more.
+    WriteMostly {
+        /// Its path.
+        device: String,
+        /// It is so.
+        on: bool,
+    },
+    /// A setting was changed.
+    AttributeSet {
+        /// Its name.
+        attribute: String,
+        /// What it is now.
+        value: String,
+    },
+    /// Writes are refused, or wait, or are accepted again.
     StateChanged {
         /// md's `array_state`.
         array_state: String,
@@ -190,6 +222,16 @@ impl fmt::Display for What {
                 write!(f, "{action} {}", if *complete { "done" } else { "interrupted" })?;
                 if *mismatch_sectors > 0 { write!(f, ", {mismatch_sectors} sectors mismatched") } else { Ok(()) }
             }
+            What::BitmapAdded { chunk_bytes } => {
+                write!(f, "write-intent bitmap added, {} KiB per bit", chunk_bytes / 1024)
+            }
+            What::BitmapRemoved => f.write_str("write-intent bitmap removed"),
+            What::Suspended { all: true, .. } => f.write_str("all requests suspended"),
+            What::Suspended { lo, hi, all: false } => write!(f, "writes to sectors {lo} to {hi} suspended"),
+            What::Resumed => f.write_str("resumed"),
+            What::WriteMostly { device, on: true } => write!(f, "{device} is write-mostly"),
+            What::WriteMostly { device, on: false } => write!(f, "{device} is write-mostly no more"),
+            What::AttributeSet { attribute, value } => write!(f, "{attribute} set to {value}"),
             What::StateChanged { array_state } => write!(f, "array is {array_state}"),
             What::Broken => f.write_str("too many members failed; writes are refused"),
             What::Stopped => f.write_str("stopped"),

@@ -7,7 +7,7 @@ use raidus_assembly::Candidate;
 use raidus_assembly::create::{JoinParams, NewMember, PlannedWrite, join};
 use raidus_engine::control::{Addition, Command, CommandError, Status};
 use raidus_engine::{Member, MemberSetup, MemberState};
-use raidus_format::{Probe, Role};
+use raidus_format::{Probe, Role, Superblock};
 use raidus_runtime::AddError;
 use raidus_runtime::members::{MemberDevice, MemberOpenError, OpenMode};
 use raidus_units::{MemberId, Sector, Slot};
@@ -84,9 +84,9 @@ pub struct Replaced {
 }
 
 /// A member on the map, and where it is.
-struct Seen {
-    id: MemberId,
-    place: Place,
+pub(super) struct Seen {
+    pub id: MemberId,
+    pub place: Place,
     member: Member,
 }
 
@@ -178,21 +178,6 @@ impl Live {
         Ok(Replaced { device: name, number: number(&target.member, &target.place), spare })
     }
 
-    /// What is written to `dev-NAME/state`.
-    pub(super) fn set_member_state(&self, short_name: &str, value: &str) -> Result<(), Refusal> {
-        let named = Named { word: short_name.into(), absolute: short_name.into() };
-        match value {
-            "faulty" => self.act(Action::Fail, &named).map(|_| ()),
-            "remove" => self.act(Action::Remove, &named).map(|_| ()),
-            "want_replacement" => self.replace(&named, None).map(|_| ()),
-            _ => Err(Refusal::BadValue {
-                attribute: format!("dev-{short_name}/state"),
-                value: value.to_owned(),
-                rule: "faulty, remove and want_replacement are possible".to_owned(),
-            }),
-        }
-    }
-
     /// The spare that takes the next empty slot.
     pub(super) fn next_spare(&self, status: &Status) -> Option<MemberId> {
         let size = self.portrait.assembled.geometry.component_sectors();
@@ -212,7 +197,7 @@ impl Live {
     }
 
     /// The member that is meant.
-    fn resolve(&self, status: &Status, device: &Named) -> Result<Seen, Refusal> {
+    pub(super) fn resolve(&self, status: &Status, device: &Named) -> Result<Seen, Refusal> {
         let word = device.word.display().to_string();
         let all = self.seen(status);
         let names = |members: &[Seen]| {
@@ -349,8 +334,9 @@ impl Live {
         let seen = self.seen(&status);
         let like = seen.iter().find(|seen| matches!(seen.member.state, MemberState::InSync(_)));
         let Some(like) = like else { return Err(CommandError::Broken.into()) };
+        let like = as_it_is(&like.place.superblock, &status);
         let plan = join(&JoinParams {
-            like: &like.place.superblock,
+            like: &like,
             geometry: &self.portrait.assembled.geometry,
             bitmap_chunk: status.bitmap.map(|b| b.chunk.bytes()),
             taken: &self.taken(&status),
@@ -404,6 +390,16 @@ enum Rejoin {
     Hopeless(String),
     /// Something else is wrong.
     Failed(Refusal),
+}
+
+/// A member's superblock as it was read, but with what has come or gone since.
+fn as_it_is(superblock: &Superblock, status: &Status) -> Superblock {
+    let mut array = superblock.array_update();
+    let mut now = superblock.clone();
+    array.bitmap = status.bitmap.map(|bitmap| bitmap.offset);
+    // What could be read can be written.
+    let _ = now.update(&array, &superblock.member_update());
+    now
 }
 
 fn write(device: &MemberDevice, writes: &[PlannedWrite]) -> std::io::Result<()> {

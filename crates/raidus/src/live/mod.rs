@@ -3,22 +3,24 @@
 pub mod attributes;
 pub mod chart;
 pub mod feed;
+pub mod grow;
 pub mod members;
 pub mod scrub;
+pub mod set;
 
 use std::sync::{Arc, Mutex};
 
-use raidus_engine::control::{ArrayState, CommandError, Event, Status};
+use raidus_engine::control::{ArrayState, CommandError, Event, Status, SyncEnd};
 use raidus_engine::{MemberState, SyncAction};
 use raidus_runtime::ArrayHandle;
 use raidus_runtime::members::{MemberOpenError, OverlayStore};
 use raidus_units::Sector;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::host::now;
 use crate::portrait::Portrait;
 
-use attributes::SyncRange;
 use feed::{Feed, What};
 use scrub::Scrubs;
 
@@ -32,8 +34,8 @@ pub struct Live {
     pub feed: Feed,
     /// What checks and repairs found.
     pub scrubs: Scrubs,
-    /// md's `sync_min` and `sync_max`.
-    range: Mutex<SyncRange>,
+    /// The last state that was told of keeps clients from writing.
+    hindered: AtomicBool,
     /// Held while a device joins: its number must stay free.
     joining: Mutex<()>,
     /// What is written to members is kept here instead.
@@ -76,6 +78,9 @@ pub enum Refusal {
     /// A device cannot be opened.
     #[error(transparent)]
     Open(#[from] MemberOpenError),
+    /// There can be no bitmap.
+    #[error(transparent)]
+    Grow(#[from] raidus_assembly::create::GrowError),
     /// A device cannot join.
     #[error(transparent)]
     Join(#[from] raidus_assembly::create::JoinError),
@@ -146,13 +151,13 @@ pub enum Settling {
 
 impl Live {
     /// Of an array that has just started.
-    pub fn new(array: Arc<ArrayHandle>, portrait: Portrait, overlay: Option<OverlayStore>) -> Live {
+    pub fn new(array: Arc<ArrayHandle>, portrait: Portrait, overlay: Option<OverlayStore>, scrubs: Scrubs) -> Live {
         Live {
             array,
             portrait: Arc::new(portrait),
             feed: Feed::default(),
-            scrubs: Scrubs::default(),
-            range: Mutex::default(),
+            scrubs,
+            hindered: AtomicBool::new(false),
             joining: Mutex::default(),
             overlay,
         }
@@ -178,32 +183,46 @@ impl Live {
                 What::BadBlocks { device: path(member), sector: start.0, sectors: len.0 }
             }
             Event::SyncStarted { action } => What::SyncStarted { action: action.process_name().to_owned() },
-            Event::SyncEnded { action, complete } => self.note_sync(action, complete, now),
+            Event::SyncEnded { action, complete, report } => self.note_sync(action, complete, &report, now),
+            Event::BitmapAdded => {
+                let bitmap = self.array.status().and_then(|status| status.bitmap);
+                What::BitmapAdded { chunk_bytes: bitmap.map_or(0, |b| b.chunk.bytes()) }
+            }
+            Event::BitmapRemoved => What::BitmapRemoved,
+            Event::Suspended { lo, hi, all } => What::Suspended { lo: lo.0, hi: hi.0, all },
+            Event::Resumed => What::Resumed,
+            Event::WriteMostly { member, on } => What::WriteMostly { device: path(member), on },
             Event::Broken => What::Broken,
-            Event::StateChanged(state @ (ArrayState::ReadOnly | ArrayState::Broken)) => {
+            Event::StateChanged(state) => {
+                let hinders = matches!(
+                    state,
+                    ArrayState::ReadOnly | ArrayState::ReadAuto | ArrayState::Suspended | ArrayState::Broken
+                );
+                // The others come and go with the writes.
+                if !self.hindered.swap(hinders, Ordering::Relaxed) && !hinders {
+                    return;
+                }
                 What::StateChanged { array_state: state.name().to_owned() }
             }
-            // These come and go with the writes.
-            Event::StateChanged(_) => return,
             Event::Stopped { .. } => return,
         };
         self.feed.push(what, now);
     }
 
-    fn note_sync(&self, action: SyncAction, complete: bool, now: u64) -> What {
-        let status = self.array.status();
-        if let Some(status) = status.as_ref().filter(|_| matches!(action, SyncAction::Check | SyncAction::Repair)) {
-            self.scrubs.note(&self.portrait, status, now);
+    fn note_sync(&self, action: SyncAction, complete: bool, end: &SyncEnd, now: u64) -> What {
+        if matches!(action, SyncAction::Check | SyncAction::Repair)
+            && let Some(status) = self.array.status()
+        {
+            self.scrubs.note(&self.portrait, &status, end, now);
         }
-        let last = status.and_then(|status| status.sync.last).filter(|last| last.action == action);
-        let mismatch_sectors = last.map_or(0, |last| last.mismatch_sectors);
-        What::SyncEnded { action: action.process_name().to_owned(), complete, mismatch_sectors }
+        let (action, mismatch_sectors) = (action.process_name().to_owned(), end.mismatch_sectors);
+        What::SyncEnded { action, complete, mismatch_sectors }
     }
 
     /// How far it is from rest.
     pub fn settling(&self, status: &Status) -> Settling {
         let stuck = |why: &str| Settling::Stuck(why.to_owned());
-        if status.sync.action.is_some() {
+        if status.sync.action.is_some() || status.sync.requested.is_some() && !status.sync.frozen {
             return Settling::Busy;
         }
         if status.map.broken {

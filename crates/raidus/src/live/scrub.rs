@@ -1,9 +1,11 @@
 //! What a check or repair found, in terms of devices and bytes.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use raidus_engine::Mismatch;
 use raidus_engine::control::{Status, SyncEnd};
-use raidus_engine::{Mismatch, SyncAction};
 use raidus_layout::Geometry;
 use raidus_units::{MemberId, SECTOR_BYTES, Sector};
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use crate::portrait::Portrait;
 /// A check or repair that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// Counts those of this run of the array, from 1.
+    /// Counts those of this run of the array, from 1; 0 for one of a run before.
     pub number: u64,
     /// `check` or `repair`.
     pub action: String,
@@ -57,20 +59,32 @@ pub struct MismatchReport {
     pub mended: bool,
 }
 
-/// The last report.
-#[derive(Default)]
-pub struct Scrubs(Mutex<(u64, Option<ScrubReport>)>);
+/// The last report, kept in a file for the array's next run.
+pub struct Scrubs {
+    kept: Mutex<(u64, Option<ScrubReport>)>,
+    file: Option<PathBuf>,
+}
 
 impl Scrubs {
+    /// Of an array that starts: what is in the file is of a run before.
+    pub fn load(file: Option<PathBuf>) -> Scrubs {
+        let old = file.as_ref().and_then(|file| std::fs::read(file).ok());
+        // One that cannot be understood is of another version; the next takes its place.
+        let old: Option<ScrubReport> = old.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Scrubs { kept: Mutex::new((0, old.map(|report| ScrubReport { number: 0, ..report }))), file }
+    }
+
     /// Takes note of a check or repair that ended.
-    pub fn note(&self, portrait: &Portrait, status: &Status, now: u64) {
-        let Some(end) = status.sync.last.as_ref() else { return };
-        if !matches!(end.action, SyncAction::Check | SyncAction::Repair) {
-            return;
-        }
+    pub fn note(&self, portrait: &Portrait, status: &Status, end: &SyncEnd, now: u64) {
         let mut kept = self.kept();
         kept.0 += 1;
-        kept.1 = Some(report(kept.0, end, &Chart::running(portrait, status), &portrait.assembled.geometry, now));
+        let report = report(kept.0, end, &Chart::running(portrait, status), &portrait.assembled.geometry, now);
+        if let Some(file) = &self.file
+            && let Err(error) = save(file, &report)
+        {
+            tracing::warn!(file = %file.display(), %error, "the report cannot be kept for the next run");
+        }
+        kept.1 = Some(report);
     }
 
     /// How many ended, and the last one.
@@ -79,8 +93,15 @@ impl Scrubs {
     }
 
     fn kept(&self) -> MutexGuard<'_, (u64, Option<ScrubReport>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whole or not at all.
+fn save(file: &Path, report: &ScrubReport) -> io::Result<()> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(report)?)?;
+    std::fs::rename(&new, file)
 }
 
 fn report(number: u64, end: &SyncEnd, chart: &Chart, geometry: &Geometry, now: u64) -> ScrubReport {

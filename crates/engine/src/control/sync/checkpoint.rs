@@ -1,5 +1,7 @@
 //! Checkpoints, and the end of an action.
 
+use std::sync::Arc;
+
 use raidus_units::{MemberId, Nanos, Sector};
 
 use super::run::Stop;
@@ -97,7 +99,7 @@ impl Control {
     pub(super) fn end_sync(&mut self, now: Nanos) {
         let Some(run) = self.sync.running.take() else { return };
         let complete = run.watermark == run.end && run.stop.is_none();
-        let end = run.report(now, complete);
+        let report = Arc::new(run.report(now, complete));
         match run.action {
             SyncAction::Recover if complete => self.finish_recovery(now, &run.targets),
             SyncAction::Resync if complete => self.finish_resync(now),
@@ -107,8 +109,8 @@ impl Control {
             self.sync.retry_at = now.plus(RETRY);
             self.sync.stuck = !run.unreadable.is_empty();
         }
-        self.events.push_back(Event::SyncEnded { action: run.action, complete });
-        self.sync.last = Some(end);
+        self.sync.last = Some(Arc::clone(&report));
+        self.events.push_back(Event::SyncEnded { action: run.action, complete, report });
     }
 
     /// Members that were being rebuilt hold their data now; those they replace are done.

@@ -15,6 +15,7 @@ mod speed;
 pub(super) mod windows;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use raidus_units::{MemberId, Nanos, Sector, Sectors, Slot};
 
@@ -48,7 +49,7 @@ pub(super) struct Sync {
     speed: Speed,
     /// Members that hold their data as of this epoch, to be announced when it is durable.
     arrived: Vec<(MemberId, u64)>,
-    last: Option<SyncEnd>,
+    last: Option<Arc<SyncEnd>>,
     /// md's `sync_min` and `sync_max`, in sectors of the address space of the action.
     pub(super) min: Sector,
     pub(super) max: Option<Sector>,
@@ -95,31 +96,28 @@ impl Sync {
     }
 
     fn status(&self, array_end: Sector) -> SyncStatus {
-        let last = self.last.clone();
-        let Some(run) = &self.running else {
-            let mismatch_sectors = last.as_ref().map_or(0, |end| end.mismatch_sectors);
-            return SyncStatus {
-                action: None,
-                frozen: self.frozen,
-                done: Sectors::ZERO,
-                total: array_end.from_start(),
-                kib_per_second: 0,
-                mismatch_sectors,
-                last,
-                speed_min: self.speed.min,
-                speed_max: self.speed.max,
-            };
+        let rest = SyncStatus {
+            action: None,
+            requested: self.requested,
+            min: self.min,
+            max: self.max,
+            frozen: self.frozen,
+            done: Sectors::ZERO,
+            total: array_end.from_start(),
+            kib_per_second: 0,
+            mismatch_sectors: self.last.as_ref().map_or(0, |end| end.mismatch_sectors),
+            last: self.last.clone(),
+            speed_min: self.speed.min,
+            speed_max: self.speed.max,
         };
+        let Some(run) = &self.running else { return rest };
         SyncStatus {
             action: Some(run.action),
-            frozen: self.frozen,
             done: run.watermark.from_start(),
             total: run.end.from_start(),
             kib_per_second: self.speed.measured(),
             mismatch_sectors: run.mismatch_sectors,
-            last,
-            speed_min: self.speed.min,
-            speed_max: self.speed.max,
+            ..rest
         }
     }
 }
@@ -132,6 +130,7 @@ impl Control {
         if !self.redundant() {
             return false;
         }
+        self.sync.speed.pass(now);
         if self.sync.running.is_none() {
             self.begin_sync(now);
         }
@@ -148,7 +147,7 @@ impl Control {
 
     /// Whether syncs may run at all.
     fn may_sync(&self) -> bool {
-        self.life == Life::Running && !self.broken && !self.map.read_only && !self.sync.frozen
+        self.life == Life::Running && self.pause.is_none() && !self.broken && !self.map.read_only && !self.sync.frozen
     }
 
     fn begin_sync(&mut self, now: Nanos) {
@@ -224,7 +223,7 @@ impl Control {
         window.barring.remove(&shard);
     }
 
-    /// Says which members have become good, once that is on record.
+    /// Says what has changed, and which members have become good, once that is on record.
     pub(super) fn announce_arrivals(&mut self) {
         let durable = self.failures.durable();
         let (told, rest) = std::mem::take(&mut self.sync.arrived).into_iter().partition(|(_, epoch)| *epoch <= durable);
@@ -233,6 +232,11 @@ impl Control {
         for (member, _) in told {
             self.events.push_back(Event::MemberInSync { member });
         }
+        let (told, rest) =
+            std::mem::take(&mut self.announcements).into_iter().partition(|(epoch, _)| *epoch <= durable);
+        self.announcements = rest;
+        let told: Vec<(u64, Event)> = told;
+        self.events.extend(told.into_iter().map(|(_, event)| event));
     }
 
     pub(super) fn sync_status(&self) -> SyncStatus {

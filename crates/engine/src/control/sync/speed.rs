@@ -1,5 +1,7 @@
 //! How fast a sync goes: as fast as it can while nobody else is there, at a floor while clients are busy.
 
+use std::collections::VecDeque;
+
 use raidus_units::{Nanos, Sectors};
 
 /// md's `sync_speed_min` and `sync_speed_max`, in KiB per second and member, and what was measured.
@@ -10,14 +12,24 @@ pub(super) struct Speed {
     busy: bool,
     /// Not before this the next window.
     next_at: Nanos,
-    /// The last seconds: when they began, and what has been done since.
-    mark: Nanos,
-    since: Sectors,
-    measured: u64,
+    /// Where the sync was at moments of the last half minute, oldest first.
+    marks: VecDeque<Mark>,
+    done: Sectors,
+    /// The newest moment that is known of.
+    now: Nanos,
 }
 
-/// How long a measurement lasts.
-const MEASURE: Nanos = Nanos::from_millis(3000);
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Nanos,
+    done: Sectors,
+}
+
+/// md's: the speed is that of the last ten marks, which are three seconds apart.
+const MARKS: usize = 10;
+const MARK_EVERY: Nanos = Nanos::from_millis(3000);
+/// What is measured over less says little.
+const MEASURED_MIN: Nanos = Nanos::from_millis(1000);
 
 impl Speed {
     pub fn new(min: u64, max: u64) -> Speed {
@@ -26,9 +38,9 @@ impl Speed {
             max: max.max(1),
             busy: false,
             next_at: Nanos(0),
-            mark: Nanos(0),
-            since: Sectors::ZERO,
-            measured: 0,
+            marks: VecDeque::new(),
+            done: Sectors::ZERO,
+            now: Nanos(0),
         }
     }
 
@@ -39,18 +51,25 @@ impl Speed {
     }
 
     pub fn begin(&mut self, now: Nanos) {
-        (self.next_at, self.mark, self.since, self.measured) = (now, now, Sectors::ZERO, 0);
+        (self.next_at, self.now, self.done) = (now, now, Sectors::ZERO);
+        self.marks.clear();
+        self.marks.push_back(Mark { at: now, done: Sectors::ZERO });
     }
 
     pub fn on_done(&mut self, now: Nanos, len: Sectors, busy: bool) {
         self.busy = busy;
-        self.since += len;
-        let took = now.since(self.mark);
-        if took >= MEASURE || self.measured == 0 && took > Nanos(0) {
-            self.measured = (u128::from(self.since.kib()) * 1_000_000_000 / u128::from(took.0)) as u64;
-        }
-        if took >= MEASURE {
-            (self.mark, self.since) = (now, Sectors::ZERO);
+        self.done += len;
+        self.pass(now);
+    }
+
+    /// Time passes, whether or not anything is done in it.
+    pub fn pass(&mut self, now: Nanos) {
+        self.now = now;
+        if self.marks.back().is_some_and(|mark| now >= mark.at.plus(MARK_EVERY)) {
+            self.marks.push_back(Mark { at: now, done: self.done });
+            if self.marks.len() > MARKS {
+                self.marks.pop_front();
+            }
         }
     }
 
@@ -73,7 +92,35 @@ impl Speed {
         if self.busy { 1 } else { 2 * usize::from(shards.max(1)) }
     }
 
+    /// KiB per second since the oldest mark.
     pub fn measured(&self) -> u64 {
-        self.measured
+        let Some(mark) = self.marks.front() else { return 0 };
+        let took = self.now.since(mark.at).max(MEASURED_MIN);
+        let done = (self.done - mark.done).kib();
+        (u128::from(done) * 1_000_000_000 / u128::from(took.0)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_is_that_of_the_last_half_minute() {
+        let mut speed = Speed::new(1000, u64::MAX);
+        let second = |n: u64| Nanos::from_millis(n * 1000);
+        speed.begin(second(100));
+        // 1024 KiB in the first second is not known to be more before it is over.
+        speed.on_done(Nanos::from_millis(100_250), Sectors(2048), false);
+        assert_eq!(speed.measured(), 1024);
+        for n in 101..=160 {
+            speed.on_done(second(n), Sectors(2048), false);
+        }
+        assert!((1000..1100).contains(&speed.measured()), "{}", speed.measured());
+        // What went fast before is forgotten, and standing still counts.
+        for n in 161..=200 {
+            speed.pass(second(n));
+        }
+        assert_eq!(speed.measured(), 0);
     }
 }

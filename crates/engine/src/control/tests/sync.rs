@@ -165,7 +165,8 @@ fn a_failure_interrupts_and_what_was_done_counts() {
     assert!(jobs(&mut rig).is_empty(), "no new windows by the old map");
     rig.turn(rest.iter().map(|job| done(job.window)).collect());
     rig.settle();
-    assert!(rig.events.contains(&Event::SyncEnded { action: SyncAction::Recover, complete: false }));
+    let cut = |event: &Event| matches!(event, Event::SyncEnded { action: SyncAction::Recover, complete: false, .. });
+    assert!(rig.events.iter().any(cut));
     let again = jobs(&mut rig);
     let start = again.iter().flat_map(|job| job.ranges.iter()).map(|(start, _)| start.0).min();
     assert!(start.is_some_and(|start| start > 0), "it begins anew: {again:?}");
