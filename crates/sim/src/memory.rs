@@ -51,8 +51,10 @@ impl Memory {
             }
         };
         self.live.insert(start, (start + len, used_for));
-        let fill = if used_for == Use::Zeroes { 0 } else { POISON };
-        self.raw_mut(start, len).fill(fill);
+        // What is free is poison.
+        if used_for == Use::Zeroes {
+            self.raw_mut(start, len).fill(0);
+        }
         MemAddr(start)
     }
 
