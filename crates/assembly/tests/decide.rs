@@ -4,11 +4,12 @@ use raidus_assembly::create::{BitmapWish, CreateDevice, CreateParams, NewMember,
 use raidus_assembly::{
     Area, Candidate, Decision, Forced, Found, Options, Out, Reason, Seat, Standing, decide, explain, report,
 };
+use raidus_format::ppl::{self, PplUnit};
 use raidus_format::{
-    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, Recovery, ResyncMark, Role, SbError, Superblock,
-    Timestamp,
+    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, PplArea, Recovery, ResyncMark, Role, SbError,
+    Superblock, Timestamp,
 };
-use raidus_layout::Raid0Layout;
+use raidus_layout::{Geometry, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors, Slot};
 
 const MIB: u64 = 2048;
@@ -231,23 +232,72 @@ fn a_newer_feature_keeps_a_member_out() {
     assert_eq!(decision.reasons(), [Reason::Degraded { missing: vec![Slot(1)] }]);
 }
 
+/// A raid5 with a partial parity log of this many sectors on each member.
+fn logged(size: u64, mark: ResyncMark) -> Vec<Candidate> {
+    let mut members = array(Level::Raid5, 3, 0);
+    let area = PplArea { offset: 8, size: Sectors(size), multiple: false };
+    all(&mut members, |array, _| (array.ppl, array.resync) = (Some(area), mark));
+    members
+}
+
 #[test]
-fn a_partial_parity_log_allows_reading_only() {
-    let ppl = |mark: ResyncMark| {
-        let mut members = array(Level::Raid5, 3, 0);
-        let area = raidus_format::PplArea { offset: 8, size: Sectors(8), multiple: false };
-        all(&mut members, |array, _| (array.ppl, array.resync) = (Some(area), mark));
+fn partial_parity_logs_that_cannot_be_kept_allow_reading_only() {
+    let clean = ResyncMark::Clean { good_to: None };
+    assert!(!starts(&logged(16, clean), &Options::default()).read_only);
+    // A header alone; and a log that reaches into the data.
+    assert!(starts(&logged(8, clean), &Options::default()).read_only);
+    assert!(starts(&logged(65_000, clean), &Options::default()).read_only);
+    let mut members = logged(16, clean);
+    edit(&mut members[1], |array, _| array.ppl = Some(PplArea { offset: 16, size: Sectors(16), multiple: false }));
+    assert!(starts(&members, &Options::default()).read_only, "they do not agree where it is");
+}
+
+/// What stands in the logs of a dirty array, as they were when the power went.
+#[test]
+fn a_dirty_array_goes_by_what_its_partial_parity_logs_say() {
+    let with_logs = |log: &dyn Fn(u16) -> Vec<u8>| {
+        let mut members = logged(24, ResyncMark::Dirty);
+        for (slot, member) in (0..).zip(&mut members) {
+            let mut bytes = log(slot);
+            bytes.resize(24 * 512, 0);
+            member.ppl = Area::Bytes(bytes);
+        }
         members
     };
-    let clean = starts(&ppl(ResyncMark::Clean { good_to: None }), &Options::default());
-    assert!(clean.read_only);
-    let members = ppl(ResyncMark::Dirty);
-    // Logs that are not there cover nothing.
-    let dirty = starts(&members, &Options::default());
-    assert!(dirty.read_only && dirty.replay.is_none());
-    assert_eq!(dirty.unsynced_from, Some(Sector(0)));
-    let options = Options { run: true, ..Options::default() };
-    assert_eq!(decide(&members[..2], &options).reasons(), [Reason::DirtyDegraded { missing: vec![Slot(2)] }]);
+    let uuid = logged(24, ResyncMark::Dirty)[0].superblock().expect("a superblock").array().uuid;
+    let degraded = |members: &[Candidate]| {
+        let options = Options { run: true, ..Options::default() };
+        decide(&members[..2], &options).start().map(|assembled| assembled.unsynced_from)
+    };
+    // Unread logs say nothing.
+    let unread = logged(24, ResyncMark::Dirty);
+    assert_eq!(starts(&unread, &Options::default()).unsynced_from, Some(Sector(0)));
+    assert_eq!(degraded(&unread), None);
+    // Nothing was being written: whole, one looks at everything once, as md does.
+    let empty = with_logs(&|_| ppl::empty(uuid, None));
+    let whole = starts(&empty, &Options::default());
+    assert_eq!((whole.unsynced_from, whole.replay.is_none()), (Some(Sector(0)), true));
+    assert_eq!(degraded(&empty), Some(None));
+    // One was being written at the time.
+    let torn = with_logs(&|slot| if slot == 0 { Vec::new() } else { ppl::empty(uuid, None) });
+    assert_eq!(starts(&torn, &Options::default()).unsynced_from, Some(Sector(0)));
+    assert_eq!(degraded(&torn), Some(None));
+    // A resync was to come.
+    let untrusted = with_logs(&|slot| ppl::empty(uuid, Some(Slot(slot))));
+    assert_eq!(starts(&untrusted, &Options::default()).unsynced_from, Some(Sector(0)));
+    assert_eq!(degraded(&untrusted), None);
+    // A whole stripe was being written, whose parity is on the first member or elsewhere.
+    let geometry = whole.geometry.clone();
+    let Geometry::Parity(geometry) = geometry else { panic!("raid5") };
+    let row = (0..3).find(|row| geometry.row(*row).p() == Slot(0)).expect("one of three");
+    let written = with_logs(&|slot| {
+        let mut unit = PplUnit::with_room(0);
+        unit.push(geometry.array(row, 0, Sectors(0)), 2 * 4096, Slot(0), &[]);
+        if slot == 0 { unit.finish(uuid, 1) } else { ppl::empty(uuid, None) }
+    });
+    let assembled = starts(&written, &Options::default());
+    assert_eq!((assembled.unsynced_from, assembled.replay.is_some()), (None, true));
+    assert_eq!(degraded(&written), Some(None));
 }
 
 #[test]
@@ -475,12 +525,41 @@ fn a_bitmap_guides_the_resync() {
     let Area::Bytes(bytes) = &mut members[0].bitmap else { panic!("no bitmap") };
     bytes[24..32].copy_from_slice(&3_u64.to_le_bytes());
     assert_eq!(starts(&members, &Options::default()).unsynced_from, Some(Sector(5 * 2048)));
-    // A lockless bitmap is not ours to write.
-    for m in &mut members {
-        let Area::Bytes(bytes) = &mut m.bitmap else { panic!("no bitmap") };
-        bytes[4] = 6;
+}
+
+/// It is not ours to write; but nothing is reconstructed where it does not say that members agree.
+#[test]
+fn a_lockless_bitmap_is_read_and_honoured() {
+    let with = |change: &dyn Fn(usize, &mut Vec<u8>)| {
+        let mut members = with_bitmap();
+        for (i, m) in members.iter_mut().enumerate() {
+            let Area::Bytes(bytes) = &mut m.bitmap else { panic!("no bitmap") };
+            bytes[4] = 6;
+            bytes[24..32].copy_from_slice(&20_u64.to_le_bytes());
+            // Sectors, not bytes.
+            bytes[52..56].copy_from_slice(&2048_u32.to_le_bytes());
+            bytes[256..].fill(0);
+            bytes.resize(8192, 0);
+            bytes[1024..].fill(1);
+            change(i, bytes);
+        }
+        let decision = run(&members);
+        let assembled = decision.start().unwrap_or_else(|| panic!("{}", explain(&decision)));
+        assert!(assembled.read_only && assembled.bitmap.is_none());
+        (assembled.unsynced_from, decision.notes.join("\n"))
+    };
+    let (from, notes) = with(&|_, _| {});
+    assert!(from.is_none() && notes.contains("members agree in all of its"), "{notes}");
+    for state in [0, 2, 3, 4, 5, 6, 8, 255] {
+        let (from, notes) = with(&|_, bytes| bytes[1024 + 5] = state);
+        assert_eq!(from, Some(Sector(5 * 2048)), "state {state}");
+        assert!(notes.contains("may differ in 1 of its"), "{notes}");
     }
-    assert!(starts(&members, &Options::default()).read_only);
+    assert_eq!(with(&|_, bytes| bytes[1024 + 5] = 7).0, None);
+    // The copies of a crash: what one of them doubts is in doubt.
+    assert_eq!(with(&|i, bytes| bytes[1024 + 9 - i] = 2).0, Some(Sector(8 * 2048)));
+    // Written without it since.
+    assert_eq!(with(&|_, bytes| bytes[24] = 19).0, Some(Sector::ZERO));
 }
 
 /// Arrays of old NAS boxes: everything of the superblock, and the bits of a version 3 bitmap, in the other byte order.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use raidus_format::bitmap::LoadedBitmap;
 use raidus_layout::Geometry;
-use raidus_units::{Nanos, Sector, Sectors};
+use raidus_units::{Level, Nanos, Sector, Sectors};
 
 use crate::io::MemAddr;
 use crate::map::MemberMap;
@@ -26,6 +26,14 @@ pub struct ArrayConfig {
     pub tunables: Tunables,
     /// Wall clock seconds at `Nanos(0)`, for utime.
     pub epoch_seconds: u64,
+}
+
+impl ArrayConfig {
+    /// The most partial parity that a unit of a member's log takes, if the array has partial parity logs.
+    pub(crate) fn log_room(&self) -> Option<Sectors> {
+        let area = self.members.first()?.superblock.array().ppl?;
+        (self.geometry.level() == Level::Raid5).then(|| area.unit_room())
+    }
 }
 
 /// A member's metadata as read.

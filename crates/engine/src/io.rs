@@ -1,7 +1,9 @@
 //! What goes into the state machines and what comes out of them.
 
+use raidus_format::MdUuid;
+use raidus_format::ppl::{HEADER_BYTES, PplUnit};
 use raidus_parity::Difference;
-use raidus_units::{MemberId, Sector, Sectors};
+use raidus_units::{MemberId, Sector, Sectors, Slot};
 
 use crate::msg::{Message, Peer};
 
@@ -136,6 +138,13 @@ pub enum MemberOp {
         /// A whole number of sectors; 4096-byte multiples wherever the format has room.
         data: Box<[u8]>,
     },
+    /// Write a unit of a partial parity log, durable before completion. What was written before need not be.
+    WriteLog {
+        /// Device sector.
+        sector: Sector,
+        /// What to write; the driver puts in the checksums.
+        unit: Box<LogUnit>,
+    },
     /// Make completed writes durable.
     Flush,
     /// Make the range read as zeroes.
@@ -149,6 +158,56 @@ pub enum MemberOp {
         /// Durable before completion.
         fua: bool,
     },
+}
+
+/// A unit of a partial parity log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogUnit {
+    /// The array.
+    pub array: MdUuid,
+    /// Counts the array's units.
+    pub generation: u64,
+    /// The writes that follow once it is durable.
+    pub entries: Vec<LogEntry>,
+    /// Says that parity is not to be trusted everywhere ([`PplEntry::untrusted`](raidus_format::ppl::PplEntry::untrusted)).
+    pub untrusted: bool,
+}
+
+/// A write to part of a stripe, as its log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Array sector of the first data written.
+    pub data_sector: Sector,
+    /// Bytes of data written.
+    pub data_bytes: u32,
+    /// Slot of the parity.
+    pub parity_slot: Slot,
+    /// Parity without the chunks that are written, which does not change before the unit is durable; `None` if all are.
+    pub partial: Option<(MemAddr, Sectors)>,
+}
+
+impl LogUnit {
+    /// Its length.
+    pub fn sectors(&self) -> Sectors {
+        let partial = self.entries.iter().filter_map(|e| e.partial).map(|(_, len)| len.0).sum::<u64>();
+        Sectors::from_bytes_floor(HEADER_BYTES as u64) + Sectors(partial)
+    }
+
+    /// The bytes to write. `memory` gives what is at an address.
+    ///
+    /// # Errors
+    /// That of `memory`.
+    pub fn encode<'m, E>(&self, mut memory: impl FnMut(MemAddr, Sectors) -> Result<&'m [u8], E>) -> Result<Vec<u8>, E> {
+        let mut unit = PplUnit::with_room(self.sectors().bytes() as usize);
+        for entry in &self.entries {
+            let partial = entry.partial.map_or(Ok(&[][..]), |(at, len)| memory(at, len))?;
+            unit.push(entry.data_sector, entry.data_bytes, entry.parity_slot, partial);
+        }
+        if let Some(entry) = self.entries.first().filter(|_| self.untrusted) {
+            unit.push_untrusted(entry.parity_slot);
+        }
+        Ok(unit.finish(self.array, self.generation))
+    }
 }
 
 /// Why a member I/O failed.

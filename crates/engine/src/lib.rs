@@ -23,11 +23,11 @@ mod sync;
 pub use config::{ArrayConfig, MemberSetup, Scratch, Tunables};
 pub use control::Control;
 pub use io::{
-    Blocks, Compare, Compute, Input, IoToken, MemAddr, MemberError, MemberIo, MemberOp, Output, Reply, Request,
-    RequestError, RequestId, RequestOp,
+    Blocks, Compare, Compute, Input, IoToken, LogEntry, LogUnit, MemAddr, MemberError, MemberIo, MemberOp, Output,
+    Reply, Request, RequestError, RequestId, RequestOp,
 };
 pub use map::{Member, MemberMap, MemberState, SlotEntry};
-pub use msg::{Message, Peer, Region, ShardId, StripeJob, StripeKind, Suspension};
+pub use msg::{LogWant, Message, Peer, Region, ShardId, StripeJob, StripeKind, Suspension};
 pub use open::{REGION_DEFAULT, open};
 pub use shard::Shard;
 pub use sync::{Healed, Mismatch, Ranges, SyncAction, SyncJob, SyncOutcome, SyncWork};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use raidus_units::{MemberId, Nanos, Sector, Sectors};
 
-use crate::io::{MemAddr, RequestError, RequestOp};
+use crate::io::{LogEntry, MemAddr, RequestError, RequestOp};
 use crate::map::MemberMap;
 use crate::sync::{Ranges, SyncJob, SyncOutcome};
 
@@ -44,6 +44,10 @@ pub struct Region(pub u64);
 /// bad-block log, the map may keep it, and name the range as bad. If the member is the
 /// last that holds the data, Control answers `FailureRefused`, and the request ends in an error. A map that says `broken` is the
 /// last one: no epoch becomes durable after it, so whatever waits for `MapDurable` has failed.
+///
+/// # Partial parity logs
+/// A shard that is about to write to a stripe whose parity somebody takes says `LogWant`, and writes nothing of it, to no member,
+/// before `LogGranted`. When the write has ended it says `LogDone`: Control may log over the entry once the members are flushed.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// Shard → Control: these regions' leases, please.
@@ -76,6 +80,11 @@ pub enum Message {
         /// Comes back in `FlushDone`.
         token: u64,
     },
+    /// Shard → Control: log these writes; none of them has begun.
+    LogWant(Vec<LogWant>),
+    /// Shard → Control: these logged writes have ended, and what failed of them is on record. Their log is still needed until
+    /// the members are flushed.
+    LogDone(Vec<u64>),
     /// Shard → Control: no request is under way and no lease held; answer to `Drain`.
     Drained,
     /// Shard → Control: no lease is held, and none is going to be asked for; answer to `LeaseHold`.
@@ -135,6 +144,8 @@ pub enum Message {
     },
     /// Control → Shard: give leases back after this long without a write.
     SafeModeDelay(Nanos),
+    /// Control → Shard: these writes are logged, or need no log because nobody is left who holds their parity.
+    LogGranted(Vec<u64>),
     /// Control → Shard: plan by this map from now on, and say `MapApplied`.
     Map(Arc<MemberMap>),
     /// Control → Shard: the map of this epoch is durable and in force everywhere.
@@ -214,6 +225,15 @@ impl Suspension {
             }
         }
     }
+}
+
+/// A write that is to be logged before it begins (arrays with a partial parity log).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogWant {
+    /// The shard's name for it.
+    pub op: u64,
+    /// What the log says of it.
+    pub entry: LogEntry,
 }
 
 /// The shard that does all stripe operations at this component address. A zone is a run of whole stripes of at least 1 MiB per

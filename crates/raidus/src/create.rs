@@ -54,7 +54,8 @@ pub struct CreateArgs {
     /// What one bit of the bitmap covers, in KiB or with K, M, G; default: 64M or more.
     #[arg(long, value_name = "SIZE")]
     bitmap_chunk: Option<String>,
-    /// What keeps members equal after a crash: resync, bitmap, or (raid5) ppl. raidus itself only reads arrays with ppl.
+    /// What keeps members equal after a crash: resync, bitmap, or (raid5) ppl. With ppl a crash while a member is missing loses nothing that
+    /// was acknowledged; each write waits for the log.
     #[arg(short = 'k', long, value_name = "POLICY")]
     consistency_policy: Option<String>,
     /// raid1 with --write-mostly: most writes that may be outstanding on the members after it; default 256.

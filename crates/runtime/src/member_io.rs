@@ -8,8 +8,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use raidus_engine::{IoToken, MemberError, MemberIo, MemberOp};
-use raidus_units::SECTOR_BYTES;
+use raidus_engine::{IoToken, MemAddr, MemberError, MemberIo, MemberOp};
+use raidus_units::{SECTOR_BYTES, Sectors};
 use slab::Slab;
 
 use crate::counters::Tally;
@@ -242,17 +242,17 @@ impl MemberIos {
                 marked(overlaid, offset, len, transfer)
             }
             MemberOp::WriteMeta { sector, data: bytes } => {
-                let len = bytes.len() as u64;
-                (inside(sector.0, len.div_ceil(SECTOR_BYTES)) && len.is_multiple_of(SECTOR_BYTES)).then_some(())?;
-                let mut buffer = self.metadata.take(bytes.len()).or_else(|| Buffer::alone(bytes.len()).ok())?;
-                buffer.copy_from_slice(&bytes);
-                let (offset, addr) = (sector.bytes(), buffer.addr().0);
+                let (mut steps, buffer) = self.durable(device, sector.0, &bytes)?;
                 data = Some(buffer);
-                let transfer = Step::Transfer { place, write: true, offset, addr, len, sync: true };
-                let mut steps = marked(overlaid, offset, len, transfer);
                 if !overlaid {
                     steps.push(Step::Flush);
                 }
+                steps
+            }
+            MemberOp::WriteLog { sector, unit } => {
+                let bytes = unit.encode(|at, len| memory(at, len).ok_or(())).ok()?;
+                let (steps, buffer) = self.durable(device, sector.0, &bytes)?;
+                data = Some(buffer);
                 steps
             }
             MemberOp::WriteZeroes { sector, len, unmap, fua } => {
@@ -267,6 +267,20 @@ impl MemberIos {
         };
         steps.retain(|s| !matches!(s, Step::Transfer { len: 0, .. } | Step::Zero { len: 0, .. }));
         Some((steps, data))
+    }
+
+    /// The steps of a durable write of these bytes, last first, and a copy of them to write from.
+    fn durable(&self, device: &MemberDevice, sector: u64, bytes: &[u8]) -> Option<(Vec<Step>, Buffer)> {
+        let len = bytes.len() as u64;
+        let whole = is_inside(device, sector, len.div_ceil(SECTOR_BYTES)) && len.is_multiple_of(SECTOR_BYTES);
+        whole.then_some(())?;
+        let mut buffer = self.metadata.take(bytes.len()).or_else(|| Buffer::alone(bytes.len()).ok())?;
+        buffer.copy_from_slice(bytes);
+        let overlaid = device.overlay.is_some();
+        let place = if overlaid { Place::Store } else { Place::Base };
+        let (offset, addr) = (sector * SECTOR_BYTES, buffer.addr().0);
+        let transfer = Step::Transfer { place, write: true, offset, addr, len, sync: true };
+        Some((marked(overlaid, offset, len, transfer), buffer))
     }
 
     /// Takes a completion of the ring.
@@ -560,6 +574,13 @@ fn memory_transfer(memory: &MemoryDevice, write: bool, offset: u64, addr: u64, l
     result.map_err(|_| MemberError::Io)
 }
 
+/// What the engine keeps at an address.
+fn memory<'m>(at: MemAddr, len: Sectors) -> Option<&'m [u8]> {
+    let start = pointer(at)?;
+    // SAFETY: the engine gives `len` readable bytes, and does not change them before the I/O has ended.
+    Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), usize_of(len.bytes())) })
+}
+
 fn memory_zero(memory: &MemoryDevice, offset: u64, len: u64) -> Result<(), MemberError> {
     memory.verdict_of_transfer(true, offset, len)?;
     memory.zero(offset, len).map_err(|_| MemberError::Io)
@@ -587,7 +608,7 @@ fn count(op: &MemberOp, tally: &mut Tally) {
             tally.member_writes += 1;
             tally.member_write_bytes += len.bytes();
         }
-        MemberOp::WriteMeta { .. } => tally.metadata_writes += 1,
+        MemberOp::WriteMeta { .. } | MemberOp::WriteLog { .. } => tally.metadata_writes += 1,
         MemberOp::Flush => tally.member_flushes += 1,
         MemberOp::WriteZeroes { len, .. } => tally.member_zeroed_bytes += len.bytes(),
     }

@@ -1,11 +1,12 @@
 //! From the disks to a running array's configuration, the way the runtime goes: look for superblocks, read what they point to,
 //! decide.
 
-use raidus_assembly::{Assembled, Candidate, Decision, Found, Options, Verdict, decide};
-use raidus_format::{MetadataVersion, RawSuperblock, SUPERBLOCK_SECTORS, SbError, Superblock};
+use raidus_assembly::{Assembled, Candidate, Decision, Disks, Found, Options, ReplayError, Verdict, decide};
+use raidus_engine::MemberError;
+use raidus_format::{MetadataVersion, RawSuperblock, SUPERBLOCK_SECTORS, SbError, Superblock, Timestamp, ppl};
 use raidus_units::{Sector, Sectors};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Store};
 
 /// Looks at the disks with these indices, in this order, and decides.
 pub(crate) fn assemble(disks: &[Disk], offered: &[usize]) -> Decision {
@@ -53,6 +54,69 @@ pub(crate) fn superblock(disk: &Disk) -> Option<Superblock> {
         Found::Superblock(superblock) => Some(*superblock),
         _ => None,
     }
+}
+
+/// Carries out what an assembly says is to be replayed. With `cut`, the power goes after so many writes and flushes: `false`.
+pub(crate) fn replay(
+    disks: &mut [Disk],
+    offered: &[usize],
+    assembled: &Assembled,
+    cut: Option<u64>,
+) -> Result<bool, String> {
+    let mut access = Access { disks, offered, left: cut };
+    match assembled.carry_out_replay(&mut access, Timestamp::from_secs(1_700_000_050)) {
+        Ok(()) => Ok(true),
+        Err(ReplayError::Disk(Ended::Cut)) => Ok(false),
+        Err(ReplayError::Disk(Ended::Failed(e))) => Err(format!("the replay failed: {e:?}")),
+        Err(ReplayError::Superblock(e)) => Err(format!("the replay failed: {e}")),
+    }
+}
+
+struct Access<'a> {
+    disks: &'a mut [Disk],
+    offered: &'a [usize],
+    /// Writes and flushes until the power goes.
+    left: Option<u64>,
+}
+
+/// Why a replay ended early.
+enum Ended {
+    Cut,
+    Failed(MemberError),
+}
+
+impl Access<'_> {
+    fn change(&mut self, candidate: usize) -> Result<&mut Disk, Ended> {
+        match &mut self.left {
+            Some(0) => return Err(Ended::Cut),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(&mut self.disks[self.offered[candidate]])
+    }
+}
+
+impl Disks for Access<'_> {
+    type Error = Ended;
+
+    fn read(&mut self, candidate: usize, at: Sector, bytes: &mut [u8]) -> Result<(), Ended> {
+        self.disks[self.offered[candidate]].read(at.0, bytes).map_err(Ended::Failed)
+    }
+
+    fn write(&mut self, candidate: usize, at: Sector, bytes: &[u8]) -> Result<(), Ended> {
+        self.change(candidate)?.write(at.0, bytes, Store::Volatile).map_err(Ended::Failed)
+    }
+
+    fn flush(&mut self, candidate: usize) -> Result<(), Ended> {
+        self.change(candidate)?.flush(u64::MAX);
+        Ok(())
+    }
+}
+
+/// Device sectors of a member's partial parity log, as first and end.
+pub(crate) fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
+    let (start, len) = ppl::place(&superblock.array().ppl?, superblock.member().super_offset)?;
+    Some((start.0, start.0 + len.0))
 }
 
 fn look(disk: &Disk) -> Found {

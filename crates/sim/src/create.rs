@@ -2,7 +2,7 @@
 
 use raidus_format::{
     ArrayUpdate, BadBlockArea, DeviceState, Geometry as StoredGeometry, MdUuid, MemberUpdate, MetadataVersion,
-    NewSuperblock, Recovery, ResyncMark, Role, Superblock, Timestamp,
+    NewSuperblock, PplArea, Recovery, ResyncMark, Role, Superblock, Timestamp, ppl,
 };
 use raidus_layout::{Geometry, ParityGeometry};
 use raidus_units::{Sector, Sectors, Slot};
@@ -30,6 +30,7 @@ struct Place {
     data_size: Sectors,
     bitmap: i64,
     bad_blocks: i64,
+    log: i64,
 }
 
 /// Makes the members of a scenario's array. `contents` says which write each array sector comes from. Slots that are missing get
@@ -66,19 +67,21 @@ pub(crate) fn bitmap_offset(scenario: &Scenario) -> i64 {
 }
 
 fn place(scenario: &Scenario, data: Sectors) -> Place {
+    let log = scenario.log.unwrap_or(Sectors::ZERO).round_up(Sectors(8)).0;
     let front = |superblock: u64| Place {
-        device: Sectors(DATA_OFFSET + data.0),
+        device: Sectors(DATA_OFFSET + log + data.0),
         superblock: Sector(superblock),
-        data_offset: Sector(DATA_OFFSET),
+        data_offset: Sector(DATA_OFFSET + log),
         data_size: data,
         bitmap: 8,
         bad_blocks: 8 + AREA as i64,
+        log: 8 + 2 * AREA as i64,
     };
     match scenario.metadata {
         MetadataVersion::V1_2 => front(8),
         MetadataVersion::V1_1 => front(0),
         MetadataVersion::V1_0 => {
-            let superblock = data.round_up(Sectors(8)).0 + 2 * AREA;
+            let superblock = data.round_up(Sectors(8)).0 + log + 2 * AREA;
             Place {
                 device: Sectors(superblock + 16),
                 superblock: Sector(superblock),
@@ -86,6 +89,7 @@ fn place(scenario: &Scenario, data: Sectors) -> Place {
                 data_size: data,
                 bitmap: -2 * AREA as i64,
                 bad_blocks: -(AREA as i64),
+                log: -2 * AREA as i64 - log as i64,
             }
         }
         MetadataVersion::V0_90 => {
@@ -97,6 +101,7 @@ fn place(scenario: &Scenario, data: Sectors) -> Place {
                 data_size: Sectors(superblock),
                 bitmap: 8,
                 bad_blocks: 0,
+                log: 0,
             }
         }
     }
@@ -140,6 +145,10 @@ fn write_metadata(
     if let Some(chunk) = scenario.bitmap_chunk {
         let at = place.superblock.0.checked_add_signed(place.bitmap).ok_or("no room for the bitmap")?;
         put(disk, at, &bitmap(scenario, uuid, events, chunk))?;
+    }
+    if scenario.log.is_some() {
+        let at = place.superblock.0.checked_add_signed(place.log).ok_or("no room for the log")?;
+        put(disk, at, &ppl::empty(uuid, None))?;
     }
     Ok(())
 }
@@ -192,7 +201,7 @@ fn array_update(scenario: &Scenario, place: &Place, events: u64) -> ArrayUpdate 
         resync: ResyncMark::Clean { good_to: None },
         devices: (0..scenario.raid_disks).map(device).chain(spares).collect(),
         bitmap: scenario.bitmap_chunk.map(|_| place.bitmap),
-        ppl: None,
+        ppl: scenario.log.map(|size| PplArea { offset: place.log, size, multiple: false }),
         journal: false,
         reshape: None,
         geometry: StoredGeometry {

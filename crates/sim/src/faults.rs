@@ -77,7 +77,7 @@ impl FaultPlan {
         let (count, plan) = match op {
             MemberOp::Read { .. } => (&mut self.seen.reads, self.reads),
             MemberOp::Write { .. } | MemberOp::WriteZeroes { .. } => (&mut self.seen.writes, self.writes),
-            MemberOp::WriteMeta { .. } => (&mut self.seen.metadata, self.metadata),
+            MemberOp::WriteMeta { .. } | MemberOp::WriteLog { .. } => (&mut self.seen.metadata, self.metadata),
             MemberOp::Flush => (&mut self.seen.flushes, self.flushes),
         };
         let number = *count;

@@ -4,13 +4,15 @@
 //!   something the oracle allows.
 //! - Where the metadata does not admit doubt (array clean, or bitmap bit clear) copies are equal and parity is right.
 
+use std::collections::BTreeSet;
+
 use raidus_layout::{Geometry, MirrorGeometry, ParityGeometry, Row};
 use raidus_parity::gf;
 use raidus_units::{Sector, Slot};
 
 use crate::disk::Disk;
 use crate::oracle::Oracle;
-use crate::stamp::{SECTOR, WriteId};
+use crate::stamp::{ANYTHING, SECTOR, WriteId};
 
 /// A member that holds a slot.
 pub(crate) struct Leg<'a> {
@@ -31,6 +33,8 @@ pub(crate) struct Inspection<'a> {
     /// Whether the metadata says that redundancy at this address may be wrong (component address; raid10: array address).
     pub suspect: &'a dyn Fn(u64) -> bool,
     pub oracle: &'a Oracle,
+    /// Slots whose member was there until the power cut, and is not now: what was being written there is lost.
+    pub lost: &'a BTreeSet<Slot>,
 }
 
 /// By array sector: what its copies hold, by the writes they came from.
@@ -94,7 +98,9 @@ impl Inspection<'_> {
                     .map_err(|e| format!("row {number}, sector {offset} of its chunks: {e}"))?;
                 for (i, content) in (0..).zip(&data) {
                     let s = g.array(number, i, raidus_units::Sectors(offset)).0;
-                    contents[s as usize].push(self.oracle.check_survivor(s, content)?);
+                    let lost = self.lost.contains(&row.data(i)) && self.oracle.is_undecided(s);
+                    let found = self.oracle.check_survivor(s, content);
+                    contents[s as usize].push(if lost { found.unwrap_or(ANYTHING) } else { found? });
                 }
             }
         }

@@ -5,7 +5,7 @@ use raidus_engine::control::{Addition, Command, CommandError, SyncRequest};
 use raidus_engine::{MemberMap, MemberState};
 use raidus_units::{MemberId, Sector, Sectors};
 
-use crate::assemble::{bad_blocks, superblock};
+use crate::assemble::{bad_blocks, log_place, superblock};
 use crate::create;
 use crate::world::{MemberPlace, World};
 
@@ -89,6 +89,7 @@ impl World<'_> {
             disk,
             superblock: setup.super_sector,
             data: (facts.data_offset.0, facts.data_offset.0 + facts.data_size.0),
+            log: log_place(&setup.superblock),
             atomic_superblock: self.scenario.metadata == raidus_format::MetadataVersion::V0_90,
         };
         let addition = Addition { data_offset: facts.data_offset, setup, bad_blocks, former };

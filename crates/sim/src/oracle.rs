@@ -9,7 +9,7 @@
 //!
 //! So the entries of a sector are what a power cut may leave; answers only move what reads may find, flushes drop entries.
 
-use crate::stamp::{SECTOR, WriteId, ZERO, recognise};
+use crate::stamp::{ANYTHING, SECTOR, WriteId, ZERO, recognise};
 
 /// A moment: the simulator's event counter.
 pub(crate) type Moment = u64;
@@ -103,6 +103,11 @@ impl Oracle {
         check(sector, content, &allowed)
     }
 
+    /// Whether a power cut may have left more than one thing in the sector.
+    pub(crate) fn is_undecided(&self, sector: u64) -> bool {
+        self.sectors[sector as usize].len() > 1
+    }
+
     /// After a power cut: these are what the sector's copies hold, and no cut can bring back anything else.
     pub(crate) fn settle(&mut self, sector: u64, found: &[WriteId]) {
         let entries = &mut self.sectors[sector as usize];
@@ -148,6 +153,7 @@ fn check(sector: u64, content: &[u8], allowed: &[WriteId]) -> Result<WriteId, St
     let what = |id: WriteId| if id == ZERO { "zeroes".to_owned() } else { format!("write {id}") };
     let may = || allowed.iter().map(|id| what(*id)).collect::<Vec<_>>().join(" or ");
     match recognise(content, sector) {
+        _ if allowed.contains(&ANYTHING) => Ok(ANYTHING),
         Ok(id) if allowed.contains(&id) => Ok(id),
         Ok(id) => Err(format!("array sector {sector} holds {}, may hold {}", what(id), may())),
         Err(odd) => Err(format!("array sector {sector} holds {odd}, may hold {}", may())),

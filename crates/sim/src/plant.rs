@@ -16,6 +16,8 @@ pub enum Plant {
     BitmapNotAwaited,
     /// Data goes out before the dirty mark is durable: superblock writes stay volatile.
     DirtyMarkNotAwaited,
+    /// Data goes out before it is logged: partial parity logs stay volatile.
+    LogNotAwaited,
     /// Writes are acknowledged before the failure of a member is recorded: superblocks are not written after a failure.
     FailureNotRecorded,
     /// Flushes do nothing.
@@ -42,9 +44,10 @@ pub(crate) enum Deed {
 
 impl Plant {
     /// All mistakes.
-    pub const ALL: [Plant; 7] = [
+    pub const ALL: [Plant; 8] = [
         Plant::BitmapNotAwaited,
         Plant::DirtyMarkNotAwaited,
+        Plant::LogNotAwaited,
         Plant::FailureNotRecorded,
         Plant::FlushSkipped,
         Plant::FuaForgotten,
@@ -59,6 +62,7 @@ impl Plant {
         match (self, op) {
             (Plant::BitmapNotAwaited, MemberOp::WriteMeta { sector, .. }) if !is_superblock(sector) => Deed::Volatile,
             (Plant::DirtyMarkNotAwaited, MemberOp::WriteMeta { sector, .. }) if is_superblock(sector) => Deed::Volatile,
+            (Plant::LogNotAwaited, MemberOp::WriteLog { .. }) => Deed::Volatile,
             (Plant::FailureNotRecorded, MemberOp::WriteMeta { sector, .. }) if failed && is_superblock(sector) => {
                 Deed::Nothing
             }

@@ -9,7 +9,7 @@ use raidus_engine::ArrayConfig;
 use raidus_format::MetadataVersion;
 use raidus_units::{Sector, Slot};
 
-use crate::assemble::{assemble, started};
+use crate::assemble::{assemble, log_place, replay, started};
 use crate::create;
 use crate::disk::Disk;
 use crate::faults::FaultPlan;
@@ -54,6 +54,8 @@ pub struct Stats {
     pub refusals: u64,
     /// Members that were offered though they had missed writes.
     pub stale_offered: u64,
+    /// Logs replayed.
+    pub replays: u64,
     /// Resyncs and recoveries that came to their end.
     pub syncs: u64,
     /// Members that were rebuilt.
@@ -79,6 +81,7 @@ impl Stats {
         self.failures += other.failures;
         self.refusals += other.refusals;
         self.stale_offered += other.stale_offered;
+        self.replays += other.replays;
         self.syncs += other.syncs;
         self.rebuilt += other.rebuilt;
         self.scrubs += other.scrubs;
@@ -92,7 +95,7 @@ impl fmt::Display for Stats {
         write!(
             f,
             "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
-             failed, {} stale members offered, {} starts rightly refused; {} syncs ended, {} members rebuilt, {} \
+             failed, {} stale members offered, {} starts rightly refused, {} logs replayed; {} syncs ended, {} members rebuilt, {} \
              corruptions scrubbed, {} sectors healed, {} \
              rounds with bad blocks",
             self.seeds,
@@ -105,6 +108,7 @@ impl fmt::Display for Stats {
             self.failures,
             self.stale_offered,
             self.refusals,
+            self.replays,
             self.syncs,
             self.rebuilt,
             self.scrubs,
@@ -176,6 +180,10 @@ pub(crate) struct Seed {
     homes: BTreeMap<usize, Slot>,
     /// Disks that were drawn to fail in the last round, whether or not they did.
     doomed: BTreeSet<usize>,
+    /// Slots whose member was there when the last round began.
+    held: BTreeSet<Slot>,
+    /// Partial parity logs protect what a power cut interrupts: redundancy was good from the start of the last round to its end.
+    logged: bool,
     /// Writes are in doubt: the power was cut, and nobody has resynced the array since.
     pub(crate) in_doubt: bool,
     next_request: u64,
@@ -200,6 +208,8 @@ impl Seed {
             disks,
             fresh,
             doomed: BTreeSet::new(),
+            held: BTreeSet::new(),
+            logged: false,
             in_doubt: false,
             next_request: 1,
             stats: Stats { seeds: 1, ..Stats::default() },
@@ -249,6 +259,9 @@ impl Seed {
         let plan = self.plan(&assembled, &offered, &doomed, round > 0);
         let in_sync = in_sync(&assembled, &offered);
         let end = self.run(&config, plan, trace)?;
+        let holds = |slot: &Slot| assembled.members.iter().any(|m| m.seat == Seat::InSync(*slot));
+        self.held = (0..self.scenario.raid_disks).map(Slot).filter(holds).collect();
+        self.logged = self.scenario.log.is_some() && assembled.unsynced_from.is_none() && !end.unsynced;
         self.flawed.extend(&end.flawed);
         self.fresh = in_sync;
         for (disk, slot) in &end.arrived {
@@ -301,7 +314,7 @@ impl Seed {
         for i in (1..offered.len()).rev() {
             offered.swap(i, self.rng.index(i + 1));
         }
-        let leave_out = if self.in_doubt && self.scenario.level.parities() > 0 { 5 } else { 25 };
+        let leave_out = if self.in_doubt && self.scenario.level.parities() > 0 && !self.logged { 5 } else { 25 };
         if round == 0 || !self.scenario.level.is_redundant() || !self.rng.percent(leave_out) {
             return offered;
         }
@@ -331,8 +344,16 @@ impl Seed {
             .map(Slot)
             .all(|slot| self.fresh.iter().any(|d| sound(d) && self.homes.get(d) == Some(&slot)));
         // Writes in doubt on a degraded parity array: nobody can tell what the missing data was.
-        let may_refuse = self.in_doubt && self.scenario.level.parities() > 0 && !whole;
+        let may_refuse = self.in_doubt && self.scenario.level.parities() > 0 && !whole && !self.logged;
         match outcome {
+            Ok(assembled) if assembled.replay.is_some() => {
+                self.stats.replays += 1;
+                let cut = self.rng.percent(30).then(|| self.rng.below(30));
+                if !replay(&mut self.disks, offered, &assembled, cut)? {
+                    self.disks.iter_mut().for_each(|disk| disk.power_loss(&mut self.rng));
+                }
+                self.assemble(offered)
+            }
             Ok(assembled) => Ok(Some(assembled)),
             Err(_) if may_refuse => {
                 self.stats.refusals += 1;
@@ -344,6 +365,10 @@ impl Seed {
 
     /// Checks the members' bytes.
     fn inspect(&self, assembled: &Assembled, offered: &[usize]) -> Result<Contents, String> {
+        self.inspect_disks(&self.disks, assembled, offered)
+    }
+
+    fn inspect_disks(&self, disks: &[Disk], assembled: &Assembled, offered: &[usize]) -> Result<Contents, String> {
         let mut legs: Vec<Option<Leg<'_>>> = (0..self.scenario.raid_disks).map(|_| None).collect();
         for seated in &assembled.members {
             let (slot, valid_to) = match seated.seat {
@@ -352,14 +377,17 @@ impl Seed {
                 Seat::Replacing { .. } | Seat::Spare | Seat::Journal => continue,
             };
             legs[slot.index()] = Some(Leg {
-                disk: &self.disks[offered[seated.candidate]],
+                disk: &disks[offered[seated.candidate]],
                 data_offset: seated.superblock.member().data_offset.0,
                 valid_to,
                 bad: seated.bad_blocks.iter().map(|(s, n)| (s.0, n.0)).collect(),
             });
         }
         let suspect = |address: u64| suspect(assembled, address);
-        Inspection { geometry: &assembled.geometry, legs, suspect: &suspect, oracle: &self.oracle }
+        let gone =
+            |slot: &&Slot| self.in_doubt && legs[slot.index()].as_ref().is_none_or(|leg| leg.valid_to != u64::MAX);
+        let lost = self.held.iter().filter(gone).copied().collect();
+        Inspection { geometry: &assembled.geometry, legs, suspect: &suspect, oracle: &self.oracle, lost: &lost }
             .run()
             .map_err(|e| format!("on the disks {offered:?}: {e}"))
     }
@@ -368,12 +396,17 @@ impl Seed {
     /// is not written meanwhile (as with md: reading leaves no mark), so what it holds stays possible.
     fn add_absent(&self, contents: &mut Contents, offered: &[usize]) -> Result<(), String> {
         let absent = self.fresh.iter().any(|disk| !offered.contains(disk));
-        if !self.in_doubt || !absent || self.scenario.level.parities() > 0 {
+        if !self.in_doubt || !absent || self.scenario.level.parities() > 0 && !self.logged {
             return Ok(());
         }
         let all: Vec<usize> = (0..self.disks.len()).collect();
-        let assembled = started(assemble(&self.disks, &all))?;
-        for (mine, others) in contents.iter_mut().zip(self.inspect(&assembled, &all)?) {
+        let mut disks = self.disks.clone();
+        let mut assembled = started(assemble(&disks, &all))?;
+        if assembled.replay.is_some() {
+            replay(&mut disks, &all, &assembled, None)?;
+            assembled = started(assemble(&disks, &all))?;
+        }
+        for (mine, others) in contents.iter_mut().zip(self.inspect_disks(&disks, &assembled, &all)?) {
             mine.extend(others);
         }
         Ok(())
@@ -445,6 +478,7 @@ impl Seed {
                 disk,
                 superblock: member.super_offset,
                 data: (first, first + size),
+                log: log_place(&seated.superblock),
                 atomic_superblock: self.scenario.metadata == MetadataVersion::V0_90,
             });
             let plan = if doomed.contains(&number) {
@@ -460,7 +494,7 @@ impl Seed {
         let requests = self.scenario.requests;
         let parity = self.scenario.level.parities() > 0;
         let degraded = !doomed.is_empty() || in_sync(assembled, offered).len() < usize::from(self.scenario.raid_disks);
-        let cut_percent = if parity && degraded { 15 } else { 50 };
+        let cut_percent = if parity && degraded && self.scenario.log.is_none() { 15 } else { 50 };
         // What is missing in places may be lost where a write was cut short, as what is missing as a whole.
         let may_miss = !self.flawed.is_empty() || self.scenario.bad_block_log && !doomed.is_empty();
         let cut = !(self.scenario.lossy || parity && may_miss) && self.rng.percent(cut_percent);

@@ -23,6 +23,8 @@ pub(crate) struct Scenario {
     pub metadata: MetadataVersion,
     /// Bytes per bit of the write-intent bitmap.
     pub bitmap_chunk: Option<u32>,
+    /// Length of each member's partial parity log.
+    pub log: Option<Sectors>,
     pub bad_block_log: bool,
     /// Slots that are empty from the start.
     pub missing: Vec<Slot>,
@@ -93,9 +95,11 @@ impl Scenario {
             Level::Raid10,
         ]);
         loop {
-            let scenario = Scenario::draw_level(level, rng);
+            let mut scenario = Scenario::draw_level(level, rng);
             // Some raid10 layouts do not go with some numbers of members.
             if scenario.geometry().is_some() {
+                // From a stream of its own: what others draw does not depend on it.
+                scenario.draw_log(&mut Rng::new(rng.clone().next() ^ 0x70_706c));
                 return scenario;
             }
         }
@@ -123,6 +127,7 @@ impl Scenario {
             data_sizes: (0..raid_disks).map(|_| draw_data_size(level, chunk, size, metadata, rng)).collect(),
             metadata,
             bitmap_chunk: (level.is_redundant() && rng.percent(50)).then(|| 4096 << rng.below(5)),
+            log: None,
             bad_block_log: metadata.is_v1() && rng.percent(50),
             missing: Vec::new(),
             spares: if level.is_redundant() && rng.percent(40) { rng.range(1, 2) as u16 } else { 0 },
@@ -183,6 +188,15 @@ impl Scenario {
             if !self.missing.contains(&slot) && self.survives_without(&[slot]) {
                 self.rebuilding = Some((slot, Sectors(rng.below(component.0 / 8 + 1) * 8)));
             }
+        }
+    }
+
+    /// Partial parity logs, which exclude a bitmap.
+    fn draw_log(&mut self, rng: &mut Rng) {
+        if self.level == Level::Raid5 && self.metadata.is_v1() && rng.percent(50) {
+            self.bitmap_chunk = None;
+            // A ring from 528 sectors on.
+            self.log = Some(Sectors(rng.pick(&[16, 24, 100, 264, 528, 600, 1024])));
         }
     }
 
@@ -275,7 +289,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} layout {:#x}, {} slots, chunk {}K, size {}K, metadata {}, bitmap {:?}, missing {:?}, {} spares, rebuilding {:?}, \
+            "{} layout {:#x}, {} slots, chunk {}K, size {}K, metadata {}, bitmap {:?}, log {:?}, missing {:?}, {} spares, rebuilding {:?}, \
              {} shards, segment {}, scratch {}, requests_max {}, region {}, {} rounds of {} requests{}\n{:?}\n{:?}",
             self.level,
             self.layout,
@@ -284,6 +298,7 @@ impl fmt::Display for Scenario {
             self.size.kib(),
             self.metadata,
             self.bitmap_chunk,
+            self.log,
             self.missing,
             self.spares,
             self.rebuilding,

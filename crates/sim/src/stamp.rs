@@ -12,6 +12,9 @@ pub(crate) type WriteId = u64;
 /// The "write" that leaves zeroes.
 pub(crate) const ZERO: WriteId = 0;
 
+/// Content that nobody promised anything about: neither what was before a write nor what it left.
+pub(crate) const ANYTHING: WriteId = WriteId::MAX;
+
 /// Fills one sector as write `id` leaves array sector `sector`.
 pub(crate) fn fill(out: &mut [u8], sector: u64, id: WriteId) {
     debug_assert_eq!(out.len(), SECTOR);

@@ -27,6 +27,8 @@ pub(crate) struct MemberPlace {
     pub superblock: Sector,
     /// Device sectors the engine may write data to: first and end.
     pub data: (u64, u64),
+    /// Device sectors of its partial parity log: first and end.
+    pub log: Option<(u64, u64)>,
     /// Superblocks are kept or lost as a whole (0.90).
     pub atomic_superblock: bool,
 }
@@ -437,6 +439,7 @@ impl<'a> World<'a> {
         check_place(place, self.ground.disks[place.disk].sectors(), &io)?;
         let payload = match &io.op {
             MemberOp::Write { len, buf, .. } => self.memory.read(*buf, *len)?.to_vec(),
+            MemberOp::WriteLog { unit, .. } => unit.encode(|at, len| self.memory.read(at, len))?,
             MemberOp::Read { len, buf, .. } => {
                 // Whoever looks before the read has ended finds this.
                 self.memory.write(*buf, *len)?.fill(0x5a);
@@ -506,6 +509,12 @@ impl<'a> World<'a> {
                     disk.write(sector.0, data, Store::Durable)
                 }
             }
+            MemberOp::WriteLog { sector, unit } => {
+                if unit.encode(|at, len| self.memory.read(at, len))? != flight.payload {
+                    return Err(format!("the payload changed while {:?} was under way", flight.io));
+                }
+                disk.write(sector.0, &flight.payload, store(true))
+            }
             MemberOp::Flush => {
                 disk.flush(flight.watermark);
                 Ok(())
@@ -521,7 +530,9 @@ impl<'a> World<'a> {
         let place = &self.plan.places[flight.io.member.index()];
         let disk = &mut self.ground.disks[place.disk];
         match &flight.io.op {
-            MemberOp::Write { sector, .. } => disk.write_partly(sector.0, &flight.payload, false, &mut self.rng),
+            MemberOp::Write { sector, .. } | MemberOp::WriteLog { sector, .. } => {
+                disk.write_partly(sector.0, &flight.payload, false, &mut self.rng)
+            }
             MemberOp::WriteMeta { sector, data } => {
                 let atomic = place.atomic_superblock && *sector == place.superblock;
                 disk.write_partly(sector.0, data, atomic, &mut self.rng);
@@ -552,10 +563,13 @@ impl<'a> World<'a> {
 /// Whether an I/O is inside the area of its kind.
 fn check_place(place: &MemberPlace, device: u64, io: &MemberIo) -> Result<(), String> {
     let (first, len, data) = match &io.op {
-        MemberOp::Read { sector, len, .. }
-        | MemberOp::Write { sector, len, .. }
-        | MemberOp::WriteZeroes { sector, len, .. } => (*sector, *len, true),
+        MemberOp::Read { sector, len, .. } | MemberOp::Write { sector, len, .. } => (*sector, *len, true),
+        // Logs are zeroed, too.
+        MemberOp::WriteZeroes { sector, len, .. } => {
+            (*sector, *len, !place.log.is_some_and(|(first, end)| first <= sector.0 && sector.0 < end))
+        }
         MemberOp::WriteMeta { sector, data } => (*sector, Sectors(data.len() as u64 / SECTOR as u64), false),
+        MemberOp::WriteLog { sector, unit } => (*sector, unit.sectors(), false),
         MemberOp::Flush => return Ok(()),
     };
     let end = first.0 + len.0;
@@ -580,6 +594,7 @@ fn brief(output: &Output) -> String {
 fn brief_op(op: &MemberOp) -> String {
     match op {
         MemberOp::WriteMeta { sector, data } => format!("WriteMeta {} bytes at {sector}", data.len()),
+        MemberOp::WriteLog { sector, unit } => format!("WriteLog at {sector}: {unit:?}"),
         other => format!("{other:?}"),
     }
 }

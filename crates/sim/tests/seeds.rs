@@ -50,6 +50,7 @@ fn plain_seeds() {
     assert!(stats.sectors_checked > 100_000, "{stats}");
     assert!(stats.syncs > 80 && stats.rebuilt > 30 && stats.scrubs > 15, "{stats}");
     assert!(stats.healed > 50, "{stats}");
+    assert!(stats.replays > 5, "{stats}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use raidus_format::{
     BadBlockArea, DeviceState, MemberUpdate, MetadataVersion, NewSuperblock, Role, SUPERBLOCK_BYTES, SbError,
-    Superblock, bitmap, v1, v090,
+    Superblock, bitmap, ppl, v1, v090,
 };
 use raidus_layout::Geometry;
 use raidus_units::{Sector, Sectors};
@@ -56,12 +56,6 @@ pub enum JoinError {
         /// The format.
         metadata: MetadataVersion,
     },
-    /// The array keeps more on its members than a bitmap.
-    #[error("the array has {what}, and raidus cannot make new members for such arrays; let the kernel's md add it")]
-    Unsupported {
-        /// What it has.
-        what: &'static str,
-    },
     /// The bitmap cannot be made.
     #[error(transparent)]
     Bitmap(#[from] bitmap::BitmapError),
@@ -81,9 +75,6 @@ pub enum JoinError {
 /// If the device cannot hold what a member holds.
 pub fn join(params: &JoinParams<'_>) -> Result<JoinPlan, JoinError> {
     let array = params.like.array();
-    if array.ppl.is_some() {
-        return Err(JoinError::Unsupported { what: "a partial parity log" });
-    }
     let number = free_number(params).ok_or(JoinError::Full { metadata: array.metadata })?;
     let bitmap = bitmap(params)?;
     let at = place(params, bitmap.as_ref())?;
@@ -96,6 +87,7 @@ pub fn join(params: &JoinParams<'_>) -> Result<JoinPlan, JoinError> {
         failfast: device.failfast,
         ..DeviceState::new(Role::Spare)
     });
+    let log = array.ppl.map(|log| (log.offset, ppl::empty(array.uuid, None)));
     let superblock = Superblock::create(&NewSuperblock {
         metadata: array.metadata,
         uuid: array.uuid,
@@ -111,7 +103,7 @@ pub fn join(params: &JoinParams<'_>) -> Result<JoinPlan, JoinError> {
         member: MemberUpdate::new(number),
     })
     .map_err(|source| JoinError::Superblock { device: device.name.clone(), source })?;
-    Ok(JoinPlan { superblock, writes: writes(device, &at, bitmap.as_ref()) })
+    Ok(JoinPlan { superblock, writes: writes(device, &at, bitmap.as_ref(), log) })
 }
 
 /// mdadm gives the first number that is free and no slot's.
@@ -135,9 +127,9 @@ fn place(params: &JoinParams<'_>, bitmap: Option<&BitmapPlan>) -> Result<Placeme
     let (array, device) = (params.like.array(), params.device);
     let of_others = params.like.member().data_offset.from_start();
     let own = place::data_offset(array.metadata, device.size, array.chunk, array.ppl.map(|log| log.size));
-    let area = bitmap.map(|b| (b.offset, b.sectors));
+    let area = bitmap.map(|b| (b.offset, b.sectors)).or(array.ppl.map(|log| (log.offset, log.size)));
     let fits = |offset: Sectors| {
-        let at = place::place(array.metadata, device.size, offset, array.size, bitmap.map(|b| b.sectors))?;
+        let at = place::place(array.metadata, device.size, offset, array.size, area.map(|(_, sectors)| sectors))?;
         (at.data_size >= array.size && check::bitmap_room(device, &at, area).is_ok()).then_some(at)
     };
     let wanted = device.data_offset.unwrap_or(of_others);
@@ -147,7 +139,12 @@ fn place(params: &JoinParams<'_>, bitmap: Option<&BitmapPlan>) -> Result<Placeme
 }
 
 /// Superblocks of before go first, so that a crash leaves none that points to metadata which is not its own.
-fn writes(device: &NewMember, at: &Placement, bitmap: Option<&BitmapPlan>) -> Vec<PlannedWrite> {
+fn writes(
+    device: &NewMember,
+    at: &Placement,
+    bitmap: Option<&BitmapPlan>,
+    log: Option<(i64, Vec<u8>)>,
+) -> Vec<PlannedWrite> {
     let zeroes =
         |old: &Sector| PlannedWrite { what: Written::OldSuperblock, at: *old, bytes: vec![0; SUPERBLOCK_BYTES] };
     let mut writes: Vec<PlannedWrite> = device.old_superblocks.iter().map(zeroes).collect();
@@ -158,5 +155,6 @@ fn writes(device: &NewMember, at: &Placement, bitmap: Option<&BitmapPlan>) -> Ve
         bytes: vec![0xff; Sectors(BAD_BLOCK_LOG).bytes() as usize],
     }));
     writes.extend(bitmap.map(|b| PlannedWrite { what: Written::Bitmap, at: near(b.offset), bytes: b.bytes.clone() }));
+    writes.extend(log.map(|(offset, bytes)| PlannedWrite { what: Written::Ppl, at: near(offset), bytes }));
     writes
 }

@@ -15,10 +15,9 @@ pub use params::{
     Written,
 };
 
-use raidus_format::ppl::PplHeader;
 use raidus_format::{
     ArrayUpdate, BadBlockArea, DeviceState, Geometry as StoredGeometry, MemberUpdate, MetadataVersion, NewSuperblock,
-    PplArea, Recovery, ResyncMark, SUPERBLOCK_BYTES, Superblock, bitmap,
+    PplArea, Recovery, ResyncMark, SUPERBLOCK_BYTES, Superblock, bitmap, ppl,
 };
 use raidus_layout::{Geometry, GeometryParams, Raid0Layout};
 use raidus_units::{Level, Sector, Sectors};
@@ -294,7 +293,7 @@ impl<'a> Planner<'a> {
             },
         })
         .map_err(|source| CreateError::Superblock { device: device.name.clone(), source })?;
-        let log = log.map(|log| (log.offset, PplHeader { generation: 0, entries: Vec::new() }.encode(p.uuid)));
+        let log = log.map(|log| (log.offset, ppl::empty(p.uuid, None)));
         let writes = writes(device, &at, bitmap, log, &superblock);
         Ok(MemberPlan {
             device: assigned.device,

@@ -1,7 +1,7 @@
 //! What the logs of parity arrays have to do with the decision.
 
-use raidus_format::ArrayFacts;
 use raidus_format::journal::ScanEnd;
+use raidus_format::{ArrayFacts, PplArea, SUPERBLOCK_SECTORS, Superblock, ppl};
 use raidus_layout::Geometry;
 use raidus_units::{Level, Sector};
 
@@ -31,13 +31,14 @@ impl Attempt<'_> {
         let mut logs = Vec::new();
         for (candidate, seat) in &self.seated {
             let (Seat::InSync(slot) | Seat::Rebuilding { slot, .. }) = *seat else { continue };
+            let in_sync = matches!(seat, Seat::InSync(_));
             let device = &self.candidates[*candidate];
             let bytes: &[u8] = match &device.ppl {
                 Area::Bytes(bytes) => bytes,
                 Area::Unread | Area::Failed(_) => &[],
             };
             let at = device.ppl_place().map_or(Sector::ZERO, |(at, _)| at);
-            logs.push(OwnLog { name: &device.name, candidate: *candidate, slot, area, at, bytes });
+            logs.push(OwnLog { name: &device.name, candidate: *candidate, slot, area, in_sync, at, bytes });
         }
         let (replay, wrong) = PplReplay::plan(array.uuid, geometry, &logs, good_to == Sector::ZERO);
         self.notes.extend(wrong);
@@ -49,16 +50,27 @@ impl Attempt<'_> {
 
     /// Whether nothing may be written, because the user says so or because raidus cannot do it right.
     pub(super) fn read_only(&mut self, array: &ArrayFacts) -> bool {
-        if array.ppl.is_some() && !self.options.readonly {
-            // Were the log left as it is, md could apply its old entries to newer data after a crash. Were it empty, md would
-            // start the array without resync if a member is lost in a crash, too.
-            self.notes.push(
-                "read-only: the array has a partial parity log, which raidus does not keep up to date. To write, change it with \
-                 Linux md: mdadm --grow --consistency-policy=resync"
-                    .to_owned(),
-            );
+        let fault = array.ppl.and_then(|area| self.log_fault(array, area));
+        if let Some(fault) = fault.filter(|_| !self.options.readonly) {
+            self.notes.push(format!("read-only: the array has partial parity logs that cannot be kept, {fault}"));
         }
-        array.ppl.is_some() || self.options.readonly
+        fault.is_some() || self.options.readonly
+    }
+
+    /// Why partial parity logs cannot be written: md's reasons.
+    fn log_fault(&self, array: &ArrayFacts, area: PplArea) -> Option<&'static str> {
+        if array.level != Some(Level::Raid5) {
+            return Some("since only raid5 has such logs");
+        }
+        if array.bitmap.is_some() || array.journal {
+            return Some("since it also has a write-intent bitmap or a journal");
+        }
+        if area.unit_room().is_zero() {
+            return Some("since they have no room");
+        }
+        let mut members =
+            self.seated.iter().filter_map(|(candidate, seat)| Some((self.candidates[*candidate].superblock()?, seat)));
+        members.find_map(|(superblock, seat)| misplaced(superblock, area, seat.slot().is_some()))
     }
 
     /// What has to be replayed of the logs, now that the members are settled.
@@ -72,8 +84,8 @@ impl Attempt<'_> {
         let logs = if array.journal {
             self.journal(geometry, members)?
         } else {
-            // Where a resync is to come, it puts parity right everywhere.
-            let ppl = ppl.filter(|replay| !replay.is_empty() && array.resync.is_none());
+            // Where a resync is to come as well: a member may be lost before that.
+            let ppl = ppl.filter(|replay| !replay.is_empty());
             Logs { replay: ppl.map(Replay::Ppl), read_only: false }
         };
         if logs.replay.is_some() && self.options.readonly {
@@ -121,4 +133,17 @@ impl Attempt<'_> {
             JournalUse::Unusable(why) => Err(unusable(why)),
         }
     }
+}
+
+/// What is wrong with the place of a member's partial parity log.
+fn misplaced(superblock: &Superblock, area: PplArea, has_slot: bool) -> Option<&'static str> {
+    let (own, member) = (superblock.array().ppl, superblock.member());
+    if has_slot && own.is_none_or(|own| (own.offset, own.size) != (area.offset, area.size)) {
+        return Some("since its members do not agree on where they are");
+    }
+    let superblock = member.super_offset.0..member.super_offset.0 + SUPERBLOCK_SECTORS.0;
+    let data = member.data_offset.0..member.data_offset.0.saturating_add(member.data_size.0);
+    let Some((start, len)) = ppl::place(&area, member.super_offset) else { return Some("since they have no place") };
+    let overlaps = |other: core::ops::Range<u64>| start.0 < other.end && other.start < start.0 + len.0;
+    (overlaps(superblock) || overlaps(data)).then_some("since they lie over something else")
 }

@@ -42,9 +42,18 @@ struct Part {
 struct LogArea {
     name: String,
     candidate: usize,
+    slot: Slot,
     at: Sector,
     len: Sectors,
     entries: usize,
+}
+
+/// What is wrong with logs.
+#[derive(Debug, Default)]
+struct Flaws {
+    notes: Vec<String>,
+    /// Not only that the last unit was torn, of which no write had begun.
+    untrusted: bool,
 }
 
 /// A member's log as read.
@@ -53,6 +62,8 @@ pub(crate) struct OwnLog<'a> {
     pub(crate) candidate: usize,
     pub(crate) slot: Slot,
     pub(crate) area: PplArea,
+    /// The member holds all of its slot's data.
+    pub(crate) in_sync: bool,
     /// Device sector of the area.
     pub(crate) at: Sector,
     /// Nothing if it cannot be read.
@@ -60,8 +71,8 @@ pub(crate) struct OwnLog<'a> {
 }
 
 impl PplReplay {
-    /// What the logs of the members say. `from_start`: the array was in sync before it was written. The second is what is
-    /// wrong with the logs.
+    /// What the logs of the members say. `from_start`: the array stopped while being written, as far as its superblocks tell. The
+    /// second is what is wrong with the logs.
     pub(crate) fn plan(
         array: MdUuid,
         geometry: &ParityGeometry,
@@ -69,23 +80,28 @@ impl PplReplay {
         from_start: bool,
     ) -> (PplReplay, Vec<String>) {
         let mut replay = PplReplay { parts: Vec::new(), areas: Vec::new(), complete: false };
-        let mut wrong = Vec::new();
+        let mut flaws = Flaws::default();
         for log in logs {
             let found = ppl::newest(log.bytes, array, log.area.multiple);
             if found.is_none() {
-                wrong.push(format!("{}: no partial parity log where it should be", log.name));
+                flaws.notes.push(format!("{}: no partial parity log where it should be", log.name));
+                flaws.untrusted |= log.bytes.is_empty();
             }
             let before = replay.parts.len();
-            if let Some((start, header)) = found {
-                replay.read_unit(geometry, log, start, &header, &mut wrong);
+            if let Some((start, header)) = found.filter(|_| from_start) {
+                replay.read_unit(geometry, log, start, &header, &mut flaws);
             }
-            let (name, candidate, at, len) = (log.name.to_owned(), log.candidate, log.at, log.area.size);
-            replay.areas.push(LogArea { name, candidate, at, len, entries: replay.parts.len() - before });
+            let (name, candidate, slot, at, len) =
+                (log.name.to_owned(), log.candidate, log.slot, log.at, log.area.size);
+            replay.areas.push(LogArea { name, candidate, slot, at, len, entries: replay.parts.len() - before });
         }
-        let degraded = logs.len() < usize::from(geometry.raid_disks());
-        // Nothing logged and nobody missing: as md does, better look at everything once.
-        replay.complete = from_start && wrong.is_empty() && (degraded || !replay.parts.is_empty());
-        (replay, wrong)
+        let degraded = logs.iter().filter(|log| log.in_sync).count() < usize::from(geometry.raid_disks());
+        // A unit that is torn, or not there because it was, is of writes that never began. Where all members are there one looks at
+        // everything once for that, as md does, and if nothing is logged; where one is missing that cannot be, and must not keep
+        // the array from its data.
+        let whole = flaws.notes.is_empty() && !replay.parts.is_empty();
+        replay.complete = from_start && !flaws.untrusted && (degraded || whole);
+        (replay, flaws.notes)
     }
 
     /// Whether there is nothing to do.
@@ -99,7 +115,7 @@ impl PplReplay {
         log: &OwnLog<'_>,
         start: u64,
         header: &PplHeader,
-        wrong: &mut Vec<String>,
+        flaws: &mut Flaws,
     ) {
         let mut at = start.saturating_add(ppl::HEADER_BYTES as u64);
         for entry in &header.entries {
@@ -107,10 +123,18 @@ impl PplReplay {
             let bytes = usize::try_from(at).ok().zip(usize::try_from(end).ok());
             let partial = bytes.and_then(|(from, to)| log.bytes.get(from..to));
             at = end;
+            if entry.is_untrusted() {
+                flaws.notes.push(format!("{}: its partial parity log says that a resync was to come", log.name));
+                flaws.untrusted = true;
+                continue;
+            }
             match partial.filter(|p| ppl::checksum(p) == entry.checksum).map(|p| part(geometry, log.slot, entry, p)) {
                 Some(Some(part)) => self.parts.push(part),
-                Some(None) => wrong.push(format!("{}: an entry of its partial parity log makes no sense", log.name)),
-                None => wrong.push(format!("{}: an entry of its partial parity log is torn", log.name)),
+                Some(None) => {
+                    flaws.notes.push(format!("{}: an entry of its partial parity log makes no sense", log.name));
+                    flaws.untrusted = true;
+                }
+                None => flaws.notes.push(format!("{}: an entry of its partial parity log is torn", log.name)),
             }
         }
     }
@@ -127,9 +151,9 @@ impl PplReplay {
         assembled.flush_members(disks)?;
         // The logs can be needed until the superblocks say that they are not.
         assembled.write_superblocks(disks, 1, None, now)?;
-        let empty = PplHeader { generation: 0, entries: Vec::new() }.encode(assembled.array.uuid);
         for area in &self.areas {
-            let mut bytes = empty.clone();
+            let untrusted = assembled.array.resync.map(|_| area.slot);
+            let mut bytes = ppl::empty(assembled.array.uuid, untrusted);
             bytes.resize(usize::try_from(area.len.bytes()).unwrap_or(bytes.len()).max(bytes.len()), 0);
             disks.write(area.candidate, area.at, &bytes)?;
             disks.flush(area.candidate)?;

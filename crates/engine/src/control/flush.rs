@@ -27,6 +27,8 @@ pub(super) enum Caller {
     Clear,
     /// Control, before what was synced counts.
     Sync,
+    /// Control, before it writes over logs; with the number of the round.
+    Log(u64),
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,16 @@ pub(super) struct Flushed {
 impl Flushes {
     pub fn request(&mut self, caller: Caller) {
         self.waiting.push(caller);
+    }
+
+    /// Whether a round would start, were there a caller.
+    pub fn may_start(&self) -> bool {
+        self.running.is_none()
+    }
+
+    /// Whether somebody waits for a round.
+    pub fn is_wanted(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Starts the waiting round if there is one and none is running.
@@ -93,7 +105,7 @@ impl Flushes {
 
     /// Whether Control itself has asked for a flush that has not ended.
     pub fn has_internal(&self) -> bool {
-        let internal = |c: &Caller| !matches!(c, Caller::Shard(..));
+        let internal = |c: &Caller| !matches!(c, Caller::Shard(..) | Caller::Log(_));
         self.waiting.iter().any(internal) || self.running.as_ref().is_some_and(|r| r.callers.iter().any(internal))
     }
 
@@ -119,6 +131,12 @@ impl Control {
                 self.answer_flush(caller, result, Nanos(0));
             }
             return;
+        }
+        if let Some(logs) = self.logs.as_mut().filter(|_| self.flushes.may_start())
+            && (self.flushes.is_wanted() || logs.want_flush())
+            && let Some(round) = logs.on_flush_begins()
+        {
+            self.flushes.request(Caller::Log(round));
         }
         self.flushes.start(self.members_in_use().into_iter(), &mut self.out);
     }
@@ -157,6 +175,7 @@ impl Control {
             Caller::Clean { grants } if result.is_ok() => self.data_clean = grants == self.leases.grants(),
             Caller::Clear if result.is_ok() => self.clear_ready = true,
             Caller::Sync => self.on_sync_flushed(now, result.is_ok()),
+            Caller::Log(round) => self.logs.iter_mut().for_each(|logs| logs.on_flushed(round, result.is_ok())),
             Caller::Clean { .. } => {
                 self.retry_at = now.plus(RETRY);
                 self.clean_failed = true;
@@ -173,7 +192,7 @@ impl Control {
     }
 
     fn has_internal_flush(&self) -> bool {
-        self.flushes.has_internal() || self.parked.iter().any(|c| !matches!(c, Caller::Shard(..)))
+        self.flushes.has_internal() || self.parked.iter().any(|c| !matches!(c, Caller::Shard(..) | Caller::Log(_)))
     }
 
     /// Flushes the members as soon as nobody writes.

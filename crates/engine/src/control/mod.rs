@@ -7,7 +7,9 @@
 //! - before a lease: bitmap superblocks → superblocks (dirty) → bitmap pages, each durable everywhere before the next;
 //! - before the clean mark: a flush of all members that began after the last lease came back → bitmap superblocks → superblocks;
 //! - before a bit is cleared: such a flush, and `events_cleared` on disk;
-//! - before a write that missed a failed member is acknowledged: the survivors' superblocks say that it failed.
+//! - before a write that missed a failed member is acknowledged: the survivors' superblocks say that it failed;
+//! - with partial parity logs: no superblock says dirty before they are emptied, no write of a stripe begins before it is logged, no log
+//!   is written over before the members are flushed (see `ppl`).
 //!
 //! When more members are lost than the level bears, the array is *broken*: nothing is written any more, so that the superblocks
 //! still tell how to put the array together if the members come back. (md records even such failures; after a cable or
@@ -23,6 +25,7 @@ mod life;
 mod members;
 mod outbox;
 mod pause;
+mod ppl;
 mod round;
 mod status;
 mod superblock;
@@ -50,6 +53,7 @@ use leases::Leases;
 use life::Life;
 use outbox::Outbox;
 use pause::Pause;
+use ppl::Logs;
 use round::Round;
 pub use status::{
     Addition, ArrayState, BitmapAddition, BitmapStatus, Command, CommandError, Counters, Event, Status, StopError,
@@ -80,6 +84,8 @@ pub struct Control {
 
     superblocks: Superblocks,
     bitmap: Option<Bitmap>,
+    /// Partial parity logs, if the array has them.
+    logs: Option<Logs>,
     /// Members whose bad-block log on disk is not what the map says.
     bad_logs: BTreeSet<MemberId>,
     /// Those that are being written.
@@ -133,6 +139,7 @@ impl Control {
             broken: map.broken,
             impaired: false,
             map_changed: false,
+            logs: superblocks.log_area().map(|(array, area)| Logs::new(array, area)),
             superblocks,
             bitmap,
             bad_logs: BTreeSet::new(),
@@ -174,7 +181,8 @@ impl Control {
         match input {
             Input::MemberDone { token, result } => {
                 self.out.on_io_done();
-                if !self.flushes.done(token, result) {
+                let is_log = self.logs.as_mut().is_some_and(|logs| logs.done(token, result));
+                if !is_log && !self.flushes.done(token, result) {
                     self.on_round_io(token, result);
                 }
             }
@@ -201,11 +209,13 @@ impl Control {
         }
         self.advance_round(now);
         self.settle_flushes(now);
+        self.fail_logs();
         self.publish_map();
         self.announce_durable();
         self.announce_arrivals();
         self.settle_parked(now);
         self.wake();
+        self.settle_logs();
         self.settle_wants();
         self.issue_heals();
         let sync_ended = self.pursue_sync(now);
@@ -271,6 +281,8 @@ impl Control {
                 self.counters.flushes += 1;
                 self.flushes.request(Caller::Shard(shard, token));
             }
+            Message::LogWant(wants) => self.on_log_wanted(shard, wants),
+            Message::LogDone(ops) => self.on_logged_ended(shard, &ops),
             Message::Drained => self.on_drained(shard),
             Message::LeaseHeld => self.on_lease_held(shard),
             Message::Suspended { number } => self.on_suspended(shard, number),
@@ -284,6 +296,7 @@ impl Control {
             | Message::LeaseRelease { .. }
             | Message::Suspend { .. }
             | Message::SafeModeDelay(_)
+            | Message::LogGranted(_)
             | Message::Map(_)
             | Message::MapDurable { .. }
             | Message::FailureRefused { .. }

@@ -11,6 +11,7 @@ use raidus_units::{MemberId, Nanos, SECTOR_BYTES, Sector, Sectors};
 
 use super::Control;
 use super::bitmap::Page;
+use super::ppl::EmptyLog;
 use super::superblock::{Content, Count};
 use crate::io::{IoToken, MemberError, MemberOp};
 use crate::map::Member;
@@ -23,6 +24,8 @@ pub(super) struct Round {
     failed: Vec<MemberId>,
     /// The event count before it.
     before: Count,
+    /// Logs emptied by it say that parity is right.
+    trusted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,8 @@ enum Phase {
     Seed,
     /// Bitmap superblocks: the new events, `events_cleared`.
     BitmapSuperblocks,
+    /// Partial parity logs of earlier sessions are emptied, before superblocks may say dirty.
+    Logs,
     /// Bad-block logs that have changed, before superblocks say that there are any.
     BadBlocks,
     /// The members' superblocks.
@@ -72,7 +77,8 @@ impl Control {
             // From here on some member may say clean.
             self.marked &= content.dirty;
         }
-        self.round = Some(Round { plan, phase: Phase::Seed, pending: BTreeMap::new(), failed: Vec::new(), before });
+        let (pending, failed) = (BTreeMap::new(), Vec::new());
+        self.round = Some(Round { plan, phase: Phase::Seed, pending, failed, before, trusted: false });
         self.enter(Phase::Seed);
         self.advance_round(now);
         self.round.is_none()
@@ -87,7 +93,8 @@ impl Control {
             }
             let next = match round.phase {
                 Phase::Seed => Some(Phase::BitmapSuperblocks),
-                Phase::BitmapSuperblocks => Some(Phase::BadBlocks),
+                Phase::BitmapSuperblocks => Some(Phase::Logs),
+                Phase::Logs => Some(Phase::BadBlocks),
                 Phase::BadBlocks => Some(Phase::Superblocks),
                 Phase::Superblocks => Some(Phase::Pages),
                 Phase::Pages => None,
@@ -128,6 +135,7 @@ impl Control {
         match phase {
             Phase::Seed => self.write_seed(&mut round),
             Phase::BitmapSuperblocks => self.write_bitmap_superblocks(&mut round),
+            Phase::Logs => self.empty_logs(&mut round),
             Phase::BadBlocks => self.write_bad_blocks(&mut round),
             Phase::Superblocks => self.write_superblocks(&mut round),
             Phase::Pages => self.write_pages(&mut round),
@@ -149,6 +157,7 @@ impl Control {
                     bitmap.into_iter().for_each(|b| b.adopt_strays(now));
                 }
             }
+            (Phase::Logs, _) => self.logs.iter_mut().for_each(|logs| logs.on_emptied(round.trusted, true)),
             (Phase::BadBlocks, _) => self.logs_written.clear(),
             (Phase::Pages, _) => bitmap.into_iter().for_each(|b| b.end_pages()),
             _ => {}
@@ -158,7 +167,8 @@ impl Control {
     /// Some members could not be written to.
     fn drop_round(&mut self, round: Round) {
         self.bad_logs.append(&mut self.logs_written);
-        if matches!(round.phase, Phase::Seed | Phase::BitmapSuperblocks | Phase::BadBlocks) {
+        self.logs.iter_mut().for_each(|logs| logs.on_emptied(false, false));
+        if matches!(round.phase, Phase::Seed | Phase::BitmapSuperblocks | Phase::Logs | Phase::BadBlocks) {
             self.superblocks.uncount(round.before);
         }
         if let Some(bitmap) = &mut self.bitmap {
@@ -187,6 +197,19 @@ impl Control {
         if round.plan.content.is_some() || clear && bitmap.needs_superblock(events) {
             let page = bitmap.superblock_page(events, clear);
             self.write_bitmap(round, vec![(0, page)]);
+        }
+    }
+
+    fn empty_logs(&mut self, round: &mut Round) {
+        if round.plan.content.is_none() {
+            return;
+        }
+        round.trusted = self.map.unsynced_from.is_none();
+        for EmptyLog { member, start, len, header } in self.logs_to_empty() {
+            let rest = Sectors(header.len() as u64 / SECTOR_BYTES);
+            let zero = MemberOp::WriteZeroes { sector: start + rest, len: len - rest, unmap: false, fua: true };
+            round.pending.insert(self.out.io(member, zero), member);
+            self.write_meta(round, member, start, header);
         }
     }
 

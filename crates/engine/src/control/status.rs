@@ -444,6 +444,8 @@ pub struct Counters {
     pub superblock_rounds: u64,
     /// Bitmap pages written, each to all members.
     pub bitmap_pages: u64,
+    /// Units of partial parity logs written.
+    pub log_units: u64,
     /// Rounds of flushes.
     pub flush_rounds: u64,
     /// Flushes asked for by shards.

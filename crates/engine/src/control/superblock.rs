@@ -6,8 +6,10 @@
 use std::collections::BTreeSet;
 
 use raidus_format::badblocks::{self, BadRange};
-use raidus_format::{ArrayUpdate, DeviceState, MemberUpdate, Recovery, ResyncMark, Role, Superblock, Timestamp, v1};
-use raidus_units::{MemberId, Sector, Sectors};
+use raidus_format::{
+    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, PplArea, Recovery, ResyncMark, Role, Superblock, Timestamp, ppl, v1,
+};
+use raidus_units::{Level, MemberId, Sector, Sectors};
 
 use super::status::CommandError;
 use crate::config::MemberSetup;
@@ -75,6 +77,8 @@ impl Superblocks {
         if !with_bitmap {
             base.bitmap = None;
         }
+        // A log with room for two units is a ring from now on, as with md.
+        base.ppl.iter_mut().for_each(|area| area.multiple |= area.fits_ring());
         let events = base.events;
         let uneven =
             members.iter().enumerate().any(|(id, m)| usable(id) && !spare(id) && m.superblock.events() != events);
@@ -201,6 +205,18 @@ impl Superblocks {
         let next = [Some(setup.super_sector.0), log, Some(facts.data_offset.0)].into_iter().flatten();
         let next = next.filter(|s| *s > start).min();
         Some((Sector(start), Sectors(next.unwrap_or(u64::MAX) - start)))
+    }
+
+    /// The array's UUID and the place of its partial parity logs, if it has them.
+    pub fn log_area(&self) -> Option<(MdUuid, PplArea)> {
+        let area = self.base.ppl.filter(|_| self.base.geometry.level == Level::Raid5.number())?;
+        Some((self.members.first()?.superblock.array().uuid, area))
+    }
+
+    /// The device sector of a member's partial parity log.
+    pub fn log_start(&self, member: MemberId) -> Option<Sector> {
+        let setup = self.members.get(member.index())?;
+        ppl::place(&self.base.ppl?, setup.super_sector).map(|(start, _)| start)
     }
 
     /// Whether a round must bring the members level before anything else is written. Assembly forgives a member one event;

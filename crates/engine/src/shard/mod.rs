@@ -18,6 +18,7 @@ mod ranges;
 mod record;
 mod stripe;
 mod stripe_io;
+mod stripe_log;
 mod suspend;
 mod sync;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use crate::io::{
     Input, IoToken, MemberError, MemberIo, MemberOp, Output, Reply, Request, RequestError, RequestId, RequestOp,
 };
 use crate::map::MemberMap;
-use crate::msg::{Message, Peer, Region, ShardId};
+use crate::msg::{LogWant, Message, Peer, Region, ShardId};
 
 use arena::Arena;
 use lease::LeaseTable;
@@ -56,6 +57,8 @@ pub struct Shard {
     region: Sectors,
     array_sectors: Sectors,
     scratch: Scratch,
+    /// Writes that change parity are logged first.
+    logged: bool,
     map: Arc<MemberMap>,
     record: Record,
 
@@ -74,6 +77,9 @@ pub struct Shard {
     arena: Arena,
     scratch_waiters: VecDeque<Needy>,
     record_waiters: Vec<OpRef>,
+    /// Writes to be logged, and logged ones that have ended, of this turn.
+    log_wants: Vec<LogWant>,
+    log_dones: Vec<u64>,
     /// Reads under way per member, for balancing mirrors.
     reads_out: Vec<u32>,
 
@@ -182,7 +188,7 @@ impl Shard {
 
     fn with_setup(id: ShardId, setup: &ShardSetup, scratch: Scratch) -> Shard {
         assert!(scratch.bytes >= setup.scratch_min(), "scratch memory is smaller than one operation needs");
-        let ShardSetup { geometry, map, region, tunables } = setup.clone();
+        let ShardSetup { geometry, map, region, tunables, logged } = setup.clone();
         let array_sectors = geometry.array_sectors();
         Shard {
             id,
@@ -190,6 +196,7 @@ impl Shard {
             region,
             array_sectors,
             scratch,
+            logged,
             record: Record::new(&map),
             requests: Slab::new(),
             pieces: Slab::new(),
@@ -203,6 +210,8 @@ impl Shard {
             arena: Arena::new(&scratch),
             scratch_waiters: VecDeque::new(),
             record_waiters: Vec::new(),
+            log_wants: Vec::new(),
+            log_dones: Vec::new(),
             reads_out: vec![0; map.members.len()],
             ready: VecDeque::new(),
             leases_moved: false,
@@ -262,6 +271,15 @@ impl Shard {
         let wants = self.leases.take_wants();
         if !wants.is_empty() {
             self.tell_control(Message::LeaseWant(wants));
+        }
+        // Names of writes are used again: the old one's end comes first.
+        let dones = std::mem::take(&mut self.log_dones);
+        if !dones.is_empty() {
+            self.tell_control(Message::LogDone(dones));
+        }
+        let wants = std::mem::take(&mut self.log_wants);
+        if !wants.is_empty() {
+            self.tell_control(Message::LogWant(wants));
         }
         if !self.held && self.leases.is_on_hold() {
             self.held = true;
@@ -396,6 +414,7 @@ impl Shard {
                     self.leases_moved |= self.leases.revoke(r);
                 }
             }
+            Message::LogGranted(ops) => ops.into_iter().for_each(|op| self.on_logged(now, op as usize)),
             Message::Map(map) => self.on_map(now, map),
             Message::MapDurable { epoch } => self.on_map_durable(now, epoch),
             Message::FailureRefused { member, epoch } => self.on_failure_refused(now, member, epoch),
@@ -418,6 +437,8 @@ impl Shard {
             | Message::MemberFailed { .. }
             | Message::MapApplied { .. }
             | Message::Flush { .. }
+            | Message::LogWant(_)
+            | Message::LogDone(_)
             | Message::Drained
             | Message::LeaseHeld
             | Message::Suspended { .. }
@@ -559,15 +580,23 @@ struct ShardSetup {
     map: Arc<MemberMap>,
     region: Sectors,
     tunables: Tunables,
+    logged: bool,
 }
 
 impl ShardSetup {
     fn of(config: &ArrayConfig) -> ShardSetup {
+        let mut tunables = config.tunables;
+        // The partial parity of a piece has to fit into a unit of its log.
+        let room = config.log_room();
+        if let Some(room) = room {
+            tunables.segment_max = tunables.segment_max.min(room);
+        }
         ShardSetup {
             geometry: config.geometry.clone(),
             map: config.map.clone(),
             region: config.region,
-            tunables: config.tunables,
+            tunables,
+            logged: room.is_some(),
         }
     }
 

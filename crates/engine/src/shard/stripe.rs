@@ -51,6 +51,8 @@ pub struct StripeOp {
     pub run: Option<Run>,
     pub pending: u32,
     pub read_failed: bool,
+    /// Control keeps a log of it.
+    pub logged: bool,
     pub failed: Vec<FailedWrite>,
     /// Blocks that no member took, by missing members.
     pub unwritten: u16,
@@ -64,6 +66,8 @@ pub enum Phase {
     Gate,
     /// Reads what it needs.
     Reading(Job),
+    /// Waits until it is logged.
+    Logging(Job),
     /// Writes its blocks.
     Writing,
 }
@@ -143,7 +147,7 @@ impl Shard {
         self.start_stripe(now, parent, kind, Band { row, lo, hi, first, disks }, buf);
     }
 
-    fn start_stripe(&mut self, now: Nanos, parent: usize, kind: StripeKind, band: Band, buf: MemAddr) {
+    pub(super) fn start_stripe(&mut self, now: Nanos, parent: usize, kind: StripeKind, band: Band, buf: MemAddr) {
         let start = Sector(band.row * self.geometry.chunk().0) + band.lo;
         let id = self.stripes.insert(StripeOp {
             parent,
@@ -159,6 +163,7 @@ impl Shard {
             run: None,
             pending: 0,
             read_failed: false,
+            logged: false,
             failed: Vec::new(),
             unwritten: 0,
             epoch: 0,
@@ -199,6 +204,9 @@ impl Shard {
     pub(super) fn end_stripe(&mut self, now: Nanos, id: usize, result: Result<(), RequestError>, leased: bool) {
         self.give_scratch_back(id);
         let op = self.stripes.remove(id);
+        if op.logged {
+            self.log_dones.push(id as u64);
+        }
         if leased && !op.is_read() {
             self.leases_moved |= self.leases.end(now, op.regions.0, op.regions.1);
         }

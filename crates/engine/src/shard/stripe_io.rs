@@ -1,6 +1,6 @@
 //! One stripe operation's I/O: plan, read, compute, write.
 //!
-//! Scratch blocks, in pages of the operation's run: one per data block that is read, then P, then Q.
+//! Scratch blocks, in pages of the operation's run: one per data block that is read, then P, then Q or partial parity.
 
 use raidus_layout::{Geometry, ParityGeometry, Row};
 use raidus_parity::recovery;
@@ -17,9 +17,10 @@ use crate::plan::{Access, DataSet, Recovery, StripeView, WritePlan, plan_write, 
 
 /// A block of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+pub(super) enum Block {
     Data(u16),
     P,
+    /// Second parity; in memory also what is logged of P, since only arrays without Q log it.
     Q,
 }
 
@@ -59,7 +60,11 @@ impl Shard {
                 return true;
             }
         };
-        let blocks = scratch_blocks(&view, op, job);
+        if let Some(lost) = self.to_be_split(&view, op) {
+            self.split_around(now, id, lost);
+            return true;
+        }
+        let blocks = scratch_blocks(&view, op, job, self.logged);
         if blocks > 0 {
             let pages = u32::from(blocks) * pages_per_block(op);
             match self.arena.take(pages) {
@@ -99,7 +104,7 @@ impl Shard {
         let op = &mut self.stripes[id];
         op.pending -= 1;
         match op.phase {
-            Phase::Gate => debug_assert!(false, "an I/O ended that nobody started"),
+            Phase::Gate | Phase::Logging(_) => debug_assert!(false, "an I/O ended that nobody started"),
             Phase::Reading(job) => {
                 if result.is_err() {
                     op.read_failed = true;
@@ -151,8 +156,12 @@ impl Shard {
             }
             Job::Write(plan, recovery) => {
                 self.recover(id, job, recovery, None);
-                self.compute_parity(id, job, plan);
-                self.write_blocks(now, id, job, plan);
+                if self.is_to_be_logged(id, plan) {
+                    self.ask_for_log(id, job, plan);
+                } else {
+                    self.compute_parity(id, job, plan);
+                    self.write_blocks(now, id, job, plan);
+                }
             }
         }
     }
@@ -169,7 +178,7 @@ impl Shard {
         self.out.extend(compute.map(Output::Compute));
     }
 
-    fn compute_parity(&mut self, id: usize, job: Job, plan: WritePlan) {
+    pub(super) fn compute_parity(&mut self, id: usize, job: Job, plan: WritePlan) {
         let Geometry::Parity(geometry) = &self.geometry else { return };
         let op = &self.stripes[id];
         if plan == WritePlan::DataOnly || zeroes_whole_stripe(geometry, op) {
@@ -203,7 +212,7 @@ impl Shard {
         self.out.push_back(Output::Compute(compute));
     }
 
-    fn write_blocks(&mut self, now: Nanos, id: usize, job: Job, plan: WritePlan) {
+    pub(super) fn write_blocks(&mut self, now: Nanos, id: usize, job: Job, plan: WritePlan) {
         let Geometry::Parity(geometry) = &self.geometry else { return };
         let geometry = geometry.clone();
         if self.map.broken {
@@ -251,7 +260,7 @@ impl Shard {
         }
     }
 
-    fn new_data(&self, geometry: &ParityGeometry, op: &StripeOp, i: u16) -> MemAddr {
+    pub(super) fn new_data(&self, geometry: &ParityGeometry, op: &StripeOp, i: u16) -> MemAddr {
         match op.kind {
             StripeKind::Zero { .. } => self.scratch.zeroes,
             _ => op.buf.plus(Sectors(u64::from(i - op.band.first) * geometry.chunk().0)),
@@ -259,7 +268,7 @@ impl Shard {
     }
 
     /// The scratch block of a block that is read (or of a parity that is computed).
-    fn block_memory(&self, id: usize, job: Job, block: Block) -> MemAddr {
+    pub(super) fn block_memory(&self, id: usize, job: Job, block: Block) -> MemAddr {
         let op = &self.stripes[id];
         let Some(run) = op.run else { return MemAddr::NONE };
         let Geometry::Parity(geometry) = &self.geometry else { return MemAddr::NONE };
@@ -359,9 +368,12 @@ fn data_blocks(data_disks: u16, op: &StripeOp, job: Job) -> u16 {
     }
 }
 
-fn scratch_blocks(view: &StripeView, op: &StripeOp, job: Job) -> u16 {
+fn scratch_blocks(view: &StripeView, op: &StripeOp, job: Job, logged: bool) -> u16 {
     match job {
         Job::Write(WritePlan::DataOnly, _) => 0,
+        Job::Write(..) if logged && op.band.disks < view.data_disks => {
+            data_blocks(view.data_disks, op, job) + view.parities + 1
+        }
         _ => data_blocks(view.data_disks, op, job) + view.parities,
     }
 }
@@ -417,7 +429,7 @@ fn slot_of(row: &Row, block: Block) -> Option<Slot> {
     }
 }
 
-fn slot_writable(map: &MemberMap, slot: Slot) -> bool {
+pub(super) fn slot_writable(map: &MemberMap, slot: Slot) -> bool {
     map.member_at(slot).is_some_and(|(_, m)| m.writable())
 }
 

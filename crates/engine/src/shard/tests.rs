@@ -1,5 +1,7 @@
 //! Shards against a byte-array oracle: a small driver with memory, disks and a Control that says yes.
 
+mod logged;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use raidus_units::{Level, MemberId, Nanos, Sector, Sectors, Slot};
 
 use super::*;
 use crate::config::Tunables;
-use crate::io::{Compute, MemAddr};
+use crate::io::{Compute, LogEntry, MemAddr};
 use crate::map::{Member, MemberState, SlotEntry};
 use crate::msg::Suspension;
 
@@ -134,10 +136,24 @@ struct Rig {
     rng: Lcg,
     member_reads: u64,
     member_writes: u64,
+    /// Writes that are logged and have not ended, by shard and name; on arrays with partial parity logs.
+    logged: Option<BTreeMap<(usize, u64), LogEntry>>,
 }
 
 impl Rig {
     fn new(level: Level, layout: u32, n: u16, shards: u16, seed: u64, change: impl FnOnce(&mut MemberMap)) -> Rig {
+        Rig::with_logs(level, layout, n, shards, seed, false, change)
+    }
+
+    fn with_logs(
+        level: Level,
+        layout: u32,
+        n: u16,
+        shards: u16,
+        seed: u64,
+        logged: bool,
+        change: impl FnOnce(&mut MemberMap),
+    ) -> Rig {
         let size = Sectors(512);
         let sizes = vec![size; usize::from(n)];
         let chunk = if level == Level::Raid1 { Sectors(0) } else { Sectors(16) };
@@ -174,7 +190,7 @@ impl Rig {
             requests_max: 8,
             ..Tunables::default()
         };
-        let setup = ShardSetup { geometry: geometry.clone(), map: map.clone(), region: Sectors(32), tunables };
+        let setup = ShardSetup { geometry: geometry.clone(), map: map.clone(), region: Sectors(32), tunables, logged };
         let scratch = |i: u16| Scratch {
             base: MemAddr(SCRATCH_BASE + (u64::from(i) << 32)),
             bytes: tunables.scratch_bytes,
@@ -199,6 +215,7 @@ impl Rig {
             rng: Lcg(seed),
             member_reads: 0,
             member_writes: 0,
+            logged: logged.then(BTreeMap::new),
             map,
         }
     }
@@ -231,6 +248,8 @@ impl Rig {
         match message {
             Message::LeaseWant(regions) => self.tell(from, Message::LeaseGranted(regions)),
             Message::Flush { token } => self.tell(from, Message::FlushDone { token, result: Ok(()) }),
+            Message::LogWant(wants) => self.on_log_wanted(from, &wants),
+            Message::LogDone(ops) => self.on_log_done(from, &ops),
             Message::MemberFailed { member, .. } => self.on_failed(from, member),
             Message::MapApplied { epoch } => {
                 self.applied += 1;
@@ -302,6 +321,7 @@ impl Rig {
             MemberOp::Write { sector, len, buf, .. } => {
                 self.member_writes += 1;
                 assert!(sector.0 >= DATA_OFFSET);
+                self.check_logged(*sector, *len);
                 if self.broken_writes[disk] {
                     return Err(MemberError::Io);
                 }
@@ -309,12 +329,13 @@ impl Rig {
                 self.disks[disk][sector.bytes() as usize..][..data.len()].copy_from_slice(&data);
             }
             MemberOp::WriteZeroes { sector, len, .. } => {
+                self.check_logged(*sector, *len);
                 if self.broken_writes[disk] {
                     return Err(MemberError::Io);
                 }
                 self.disks[disk][sector.bytes() as usize..][..len.bytes() as usize].fill(0);
             }
-            MemberOp::WriteMeta { .. } | MemberOp::Flush => panic!("a shard did {io:?}"),
+            MemberOp::WriteMeta { .. } | MemberOp::WriteLog { .. } | MemberOp::Flush => panic!("a shard did {io:?}"),
         }
         Ok(())
     }

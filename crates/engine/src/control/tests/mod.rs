@@ -6,6 +6,7 @@ mod failures;
 mod lazy;
 mod level;
 mod life;
+mod logs;
 mod pause;
 mod rig;
 mod sync;

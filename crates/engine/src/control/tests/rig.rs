@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use raidus_format::bitmap::{BitArray, BitmapSuper, LoadedBitmap, NewBitmap, Stale};
+use raidus_format::ppl::PplHeader;
 use raidus_format::{
-    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock, ResyncMark, Role, Superblock,
-    Timestamp,
+    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock, PplArea, ResyncMark, Role,
+    Superblock, Timestamp,
 };
 use raidus_layout::{Geometry, GeometryParams, Raid0Layout};
 use raidus_units::{Level, MemberId, Nanos, Sector, Sectors, Slot};
@@ -41,6 +42,8 @@ pub struct Setup {
     pub bitmap: Option<u32>,
     /// The bits found on the members were not to be trusted.
     pub stale: bool,
+    /// Sectors of each member's partial parity log.
+    pub log: Option<u64>,
 }
 
 pub const RAID1: Setup = Setup {
@@ -56,6 +59,7 @@ pub const RAID1: Setup = Setup {
     read_only: false,
     bitmap: None,
     stale: false,
+    log: None,
 };
 
 pub struct Rig {
@@ -78,6 +82,7 @@ pub struct Rig {
     pub disks: Vec<BTreeMap<u64, Vec<u8>>>,
     version: MetadataVersion,
     super_sector: Sector,
+    logged: bool,
     history: History,
 }
 
@@ -123,6 +128,7 @@ impl Rig {
             disks: vec![BTreeMap::new(); usize::from(members)],
             version: setup.version,
             super_sector,
+            logged: setup.log.is_some(),
             history: History::default(),
         }
     }
@@ -321,6 +327,17 @@ impl Rig {
                 let sb = Superblock::parse(data, self.version, *sector).expect("what Control writes can be read");
                 format!("m{m} sb {}", superblock_text(&sb))
             }
+            MemberOp::WriteMeta { sector, data } if self.logged => {
+                let header = PplHeader::parse(data, MdUuid([7; 16])).expect("an empty log");
+                let trusted = if header.entries.is_empty() { "" } else { " untrusted" };
+                format!("m{m} empty {sector}{trusted}")
+            }
+            MemberOp::WriteZeroes { sector, len, fua: true, .. } if self.logged => format!("m{m} zero {sector}+{len}"),
+            MemberOp::WriteLog { sector, unit } => {
+                let writes: Vec<u64> = unit.entries.iter().map(|e| e.data_sector.0).collect();
+                let trusted = if unit.untrusted { " untrusted" } else { "" };
+                format!("m{m} log {sector} #{} {writes:?}{trusted}", unit.generation)
+            }
             MemberOp::WriteMeta { data, .. } => {
                 let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
                 let bits: Vec<_> = (0..32).filter(|bit| data[256 + bit / 8] >> (bit % 8) & 1 != 0).collect();
@@ -419,7 +436,7 @@ fn superblock(setup: &Setup, id: u16, super_offset: Sector) -> Superblock {
             resync: ResyncMark::Clean { good_to: setup.unsynced_from },
             devices: (0..present + setup.spares).map(|id| Some(DeviceState::new(role(id)))).collect(),
             bitmap: setup.bitmap.map(|_| BITMAP_OFFSET),
-            ppl: None,
+            ppl: setup.log.map(|size| PplArea { offset: BITMAP_OFFSET, size: Sectors(size), multiple: false }),
             journal: false,
             reshape: None,
             geometry: raidus_format::Geometry {
