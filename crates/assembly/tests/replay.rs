@@ -5,8 +5,9 @@
 mod common;
 
 use common::candidate;
-use raidus_assembly::{Assembled, Candidate, Disks, Options, ReplayError, Seat, decide};
+use raidus_assembly::{Area, Assembled, Candidate, Disks, Options, ReplayError, Seat, decide};
 use raidus_format::Timestamp;
+use raidus_format::ppl::PplHeader;
 use raidus_golden::Case;
 use raidus_layout::Geometry;
 use raidus_units::{Sector, Slot};
@@ -314,21 +315,32 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     assert_eq!(refused(&damaged, true), (String::new(), Some((true, 1))));
 }
 
-/// A torn entry is left out. The rest of the array then needs a resync, and nothing is replayed; without a member it does not start.
+/// What is torn is left out. The array is resynced, after what else is logged was replayed; without a member it starts as it is, since
+/// no write had begun of which the log was torn. A log that cannot be read tells nothing of the kind.
 #[test]
-fn a_partial_parity_log_with_a_torn_entry_covers_nothing() {
+fn a_torn_partial_parity_log_is_of_writes_that_had_not_begun() {
     let case = raidus_golden::case("ppl-dirty-degraded-raid5-1.2");
     let area = case.manifest.members[0].ppl_sector.unwrap() as usize * 512;
     let mut memory = Memory::of(case, &all(case));
     for disk in [0, 2] {
         memory.images[disk][area..area + (1 << 20)].fill(0);
     }
-    let decision = decide(&memory.candidates(), &Options { run: true, ..Options::default() });
+    let options = Options { run: true, ..Options::default() };
+    let decision = decide(&memory.candidates(), &options);
+    let assembled = decision.start().unwrap_or_else(|| panic!("{}", raidus_assembly::explain(&decision)));
+    assert!(assembled.replay.is_none() && assembled.unsynced_from.is_none());
+    let mut unreadable = memory.candidates();
+    unreadable[0].ppl = Area::Failed("no".to_owned());
+    let decision = decide(&unreadable, &options);
     assert!(decision.reasons().iter().any(|r| r.code() == "dirty-degraded"), "{}", raidus_assembly::explain(&decision));
     let case = raidus_golden::case("ppl-dirty-raid5-1.2-n3");
     let mut memory = Memory::of(case, &all(case));
     memory.images[1][area + 532] ^= 1;
     let assembled = memory.decide();
-    assert!(assembled.replay.is_none() && assembled.read_only);
+    assert!(assembled.replay.is_some(), "the others have something");
     assert_eq!(assembled.unsynced_from, Some(Sector(0)));
+    // A resync is still to come, and the emptied logs say so.
+    assert_eq!(memory.replay().unwrap().unsynced_from, Some(Sector(0)));
+    let header = PplHeader::parse(&memory.images[0][area..area + 4096], case.manifest.uuid.parse().unwrap());
+    assert!(header.unwrap().entries[0].is_untrusted());
 }
