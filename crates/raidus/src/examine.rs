@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use raidus_format::bitmap::{BitArray, BitmapSuper, BitmapVersion, ChunkStates};
 use raidus_format::{Found, MdUuid, MetadataVersion, RawSuperblock, Role, badblocks};
-use raidus_text::Examined;
+use raidus_text::{BitmapContent, Examined};
 use raidus_units::{Sector, Sectors};
 
 use crate::error::Failure;
