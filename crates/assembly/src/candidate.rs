@@ -190,9 +190,9 @@ fn bad_block_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
     Some(Need { kind: AreaKind::BadBlocks, at: near(sb, log.offset, len, candidate.size)?, len })
 }
 
-/// Of an array that was stopped in order the log has nothing to say.
 fn ppl_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
-    if candidate.ppl != Area::Unread || sb.array().resync.is_none() {
+    // Also where this superblock says clean: a power cut may have come before it was told otherwise.
+    if candidate.ppl != Area::Unread {
         return None;
     }
     let (at, len) = candidate.ppl_place()?;

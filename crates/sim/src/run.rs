@@ -180,7 +180,7 @@ pub(crate) struct Seed {
     homes: BTreeMap<usize, Slot>,
     /// Disks that were drawn to fail in the last round, whether or not they did.
     doomed: BTreeSet<usize>,
-    /// Slots whose member was there when the last round began.
+    /// Slots whose member was there when the last round began, or was rebuilt in it.
     held: BTreeSet<Slot>,
     /// Partial parity logs protect what a power cut interrupts: redundancy was good from the start of the last round to its end.
     logged: bool,
@@ -261,6 +261,7 @@ impl Seed {
         let end = self.run(&config, plan, trace)?;
         let holds = |slot: &Slot| assembled.members.iter().any(|m| m.seat == Seat::InSync(*slot));
         self.held = (0..self.scenario.raid_disks).map(Slot).filter(holds).collect();
+        self.held.extend(end.arrived.values());
         self.logged = self.scenario.log.is_some() && assembled.unsynced_from.is_none() && !end.unsynced;
         self.flawed.extend(&end.flawed);
         self.fresh = in_sync;

@@ -18,6 +18,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (22_481, "two devices of a 0.90 array got one number"),
     (21_444, "a replacement differed from the member it replaced in writes that a power cut had cut short"),
     (7, "what a repair wrote was not flushed at its end"),
+    (6683, "the partial parity log of a member whose superblock still said clean was not read, and the array refused"),
     (309_707, "a lease was granted before it was on record that a member without its bit had failed"),
 ];
 
