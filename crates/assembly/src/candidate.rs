@@ -118,8 +118,7 @@ impl Candidate {
     /// more.
     pub fn needs(&self) -> Vec<Need> {
         let Some(sb) = self.superblock() else { return Vec::new() };
-        let needs =
-            [crate::bitmap::need(sb, self), bad_block_need(sb, self), ppl_need(sb, self), journal_need(sb, self)];
+        let needs = [crate::bitmap::need(sb, self), bad_block_need(sb, self), ppl_need(self), journal_need(sb, self)];
         needs.into_iter().flatten().collect()
     }
 
@@ -190,7 +189,7 @@ fn bad_block_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
     Some(Need { kind: AreaKind::BadBlocks, at: near(sb, log.offset, len, candidate.size)?, len })
 }
 
-fn ppl_need(sb: &Superblock, candidate: &Candidate) -> Option<Need> {
+fn ppl_need(candidate: &Candidate) -> Option<Need> {
     // Also where this superblock says clean: a power cut may have come before it was told otherwise.
     if candidate.ppl != Area::Unread {
         return None;
