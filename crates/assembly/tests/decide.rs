@@ -413,6 +413,30 @@ fn a_spare_never_speaks_for_the_array() {
     assert!(decision.start().is_some_and(|a| a.array.events == 20 && a.members[2].seat == Seat::Spare));
 }
 
+/// A spare was away while a device joined, was given its number, and was built into slot 1. Then the spare is back.
+#[test]
+fn a_device_number_belongs_to_the_one_that_was_there_last() {
+    let mut members = array(Level::Raid1, 2, 2);
+    let away = members.remove(2);
+    for (number, member) in (0..).zip(&mut members) {
+        edit(member, |array, member| {
+            array.events = 30;
+            array.devices = vec![Some(device(0)), Some(DeviceState::new(Role::Faulty)), Some(device(1))];
+            member.dev_number = number;
+        });
+    }
+    for place in [0, 1, 3] {
+        let mut members = members.clone();
+        members.insert(place, away.clone());
+        let decision = run(&members);
+        assert_eq!(out(&decision, place), Out::NumberTaken { number: 2, by: "/dev/d".to_owned() });
+        assert!(out(&decision, place).to_string().contains("was away when /dev/d joined"));
+        let assembled = decision.start().unwrap_or_else(|| panic!("{}", explain(&decision)));
+        let built = assembled.members.iter().find(|m| members[m.candidate].name == "/dev/d").expect("is in");
+        assert_eq!((built.seat, built.superblock.member().role), (Seat::InSync(Slot(1)), Role::Slot(Slot(1))));
+    }
+}
+
 #[test]
 fn replacements_are_written_beside_the_holder_and_take_its_place_when_it_is_gone() {
     let mut members = array(Level::Raid5, 3, 1);

@@ -10,7 +10,12 @@ use crate::disk::{Disk, Store};
 
 /// Looks at the disks with these indices, in this order, and decides.
 pub(crate) fn assemble(disks: &[Disk], offered: &[usize]) -> Decision {
-    let candidates: Vec<Candidate> = offered.iter().map(|i| candidate(&disks[*i], *i)).collect();
+    decision_on(offered.iter().map(|i| (&disks[*i], *i)))
+}
+
+/// The decision on disks, each with a number for its name.
+pub(crate) fn decision_on<'a>(disks: impl Iterator<Item = (&'a Disk, usize)>) -> Decision {
+    let candidates: Vec<Candidate> = disks.map(|(disk, index)| candidate(disk, index)).collect();
     // Starting degraded is the operator's decision; this operator always takes it.
     decide(&candidates, &Options { run: true, ..Options::default() })
 }

@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 
 mod assemble;
+mod clones;
 mod create;
 mod disk;
 mod faults;

@@ -10,6 +10,7 @@ use raidus_format::MetadataVersion;
 use raidus_units::{Sector, Slot};
 
 use crate::assemble::{assemble, log_place, replay, started};
+use crate::clones::Clones;
 use crate::create;
 use crate::disk::Disk;
 use crate::faults::FaultPlan;
@@ -66,6 +67,8 @@ pub struct Stats {
     pub flawed: u64,
     /// Checks and repairs that had silent corruption to find.
     pub scrubs: u64,
+    /// Starts at which a copy of a member was offered beside it.
+    pub clones: u64,
 }
 
 impl Stats {
@@ -85,6 +88,7 @@ impl Stats {
         self.syncs += other.syncs;
         self.rebuilt += other.rebuilt;
         self.scrubs += other.scrubs;
+        self.clones += other.clones;
         self.healed += other.healed;
         self.flawed += other.flawed;
     }
@@ -95,7 +99,7 @@ impl fmt::Display for Stats {
         write!(
             f,
             "{} seeds, {} rounds, {} steps; {} requests ({} rightly failed), {} sectors read and checked; {} power cuts, {} members \
-             failed, {} stale members offered, {} starts rightly refused, {} logs replayed; {} syncs ended, {} members rebuilt, {} \
+             failed, {} stale members and {} copies offered, {} starts rightly refused, {} logs replayed; {} syncs ended, {} members rebuilt, {} \
              corruptions scrubbed, {} sectors healed, {} \
              rounds with bad blocks",
             self.seeds,
@@ -107,6 +111,7 @@ impl fmt::Display for Stats {
             self.crashes,
             self.failures,
             self.stale_offered,
+            self.clones,
             self.refusals,
             self.replays,
             self.syncs,
@@ -187,6 +192,7 @@ pub(crate) struct Seed {
     /// Writes are in doubt: the power was cut, and nobody has resynced the array since.
     pub(crate) in_doubt: bool,
     next_request: u64,
+    clones: Clones,
     pub(crate) stats: Stats,
 }
 
@@ -199,6 +205,7 @@ impl Seed {
         let disks = create::members(&scenario, &vec![ZERO; sectors as usize], &mut rng)?;
         let fresh = present(&scenario);
         Ok(Seed {
+            clones: Clones::new(Rng::new(seed ^ 0x636c_6f6e_6573)),
             oracle: Oracle::new(sectors),
             flawed: BTreeSet::new(),
             homes: homes(&scenario),
@@ -284,6 +291,7 @@ impl Seed {
     }
 
     pub(crate) fn after(&mut self, end: &RoundEnd) {
+        self.clones.take(&self.disks);
         self.next_request = end.next_request;
         self.stats.rounds += 1;
         self.stats.steps += end.steps;
@@ -339,6 +347,7 @@ impl Seed {
     /// The decision on these disks; `None` if it rightly refused.
     pub(crate) fn assemble(&mut self, offered: &[usize]) -> Result<Option<Assembled>, String> {
         self.stats.stale_offered += offered.iter().filter(|d| !self.fresh.contains(d)).count() as u64;
+        self.stats.clones += u64::from(self.clones.check(&self.disks, offered)?);
         let outcome = started(assemble(&self.disks, offered));
         let sound = |d: &usize| offered.contains(d) && !self.doomed.contains(d);
         let whole = (0..self.scenario.raid_disks)

@@ -20,6 +20,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (7, "what a repair wrote was not flushed at its end"),
     (6683, "the partial parity log of a member whose superblock still said clean was not read, and the array refused"),
     (309_707, "a lease was granted before it was on record that a member without its bit had failed"),
+    (
+        310_446,
+        "a device that joined was given the number of one that was away; when that was back, both were written as one",
+    ),
 ];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {
@@ -52,6 +56,7 @@ fn plain_seeds() {
     assert!(stats.syncs > 80 && stats.rebuilt > 30 && stats.scrubs > 15, "{stats}");
     assert!(stats.healed > 50, "{stats}");
     assert!(stats.replays > 5, "{stats}");
+    assert!(stats.clones > 50, "{stats}");
 }
 
 #[test]
