@@ -9,6 +9,7 @@
 mod guest;
 mod judge;
 mod new;
+mod parts;
 pub mod program;
 mod raidus;
 mod work;
@@ -16,5 +17,6 @@ mod work;
 pub use guest::{Guest, Outcome};
 pub use judge::{Exhibit, Judgement, judge};
 pub use new::{New, new_arrays};
+pub use parts::{PARTS_MAX, partition};
 pub use raidus::{Raidus, Rng, sum};
 pub use work::{by_boots, in_parallel, scratch};

@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use tempfile::TempDir;
 
 /// Disks one guest can have.
-const DISKS_MAX: usize = 16;
+pub(crate) const DISKS_MAX: usize = 16;
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";

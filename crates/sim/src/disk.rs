@@ -197,6 +197,11 @@ impl Disk {
         }
     }
 
+    /// The power goes, and takes everything that was not flushed with it.
+    pub(crate) fn lose(&mut self) {
+        self.cache.clear();
+    }
+
     /// Makes sectors unreadable until they are written.
     pub(crate) fn spoil(&mut self, sector: u64, sectors: u64) {
         self.unreadable.extend((sector..sector + sectors).filter(|s| *s < self.sectors));

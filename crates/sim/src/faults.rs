@@ -59,6 +59,11 @@ impl FaultPlan {
         plan
     }
 
+    /// A member that vanishes after so many I/Os.
+    pub(crate) fn vanishing(after: u64) -> FaultPlan {
+        FaultPlan { gone_after: Some(after), ..FaultPlan::default() }
+    }
+
     /// A member that does everything it is asked, perhaps late.
     pub(crate) fn sound(rng: &mut Rng) -> FaultPlan {
         FaultPlan { slow: FaultPlan::draw_slow(rng), ..FaultPlan::default() }

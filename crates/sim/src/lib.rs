@@ -10,6 +10,7 @@
 mod assemble;
 mod clones;
 mod create;
+pub mod cut;
 mod disk;
 mod faults;
 mod inspect;
@@ -30,3 +31,4 @@ mod world;
 
 pub use plant::Plant;
 pub use run::{Failure, Options, Stats, run_seed};
+pub use world::Unflushed;

@@ -88,6 +88,27 @@ pub(crate) struct RoundEnd {
     pub next_request: u64,
     pub counts: Counts,
     pub steps: u64,
+    /// Writes of all kinds that members were given.
+    pub writes: u64,
+}
+
+/// The power goes at a certain write to a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Number of the write, from 0.
+    pub at: u64,
+    pub unflushed: Unflushed,
+}
+
+/// What becomes of what members had completed, but not flushed, and of the write at which the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unflushed {
+    /// All is lost.
+    Lost,
+    /// All is kept, and so is the write at which the power goes.
+    Kept,
+    /// Sector by sector, by chance.
+    Torn,
 }
 
 /// A member I/O under way.
@@ -131,6 +152,8 @@ pub(crate) struct World<'a> {
     pub(crate) superblock: Superblock,
     pub(crate) scenario: Scenario,
     io_count: u64,
+    writes: u64,
+    cut: Option<Cut>,
     last_progress: u64,
     pub(crate) rng: Rng,
 }
@@ -176,10 +199,18 @@ impl<'a> World<'a> {
             superblock: config.members[0].superblock.clone(),
             scenario: scenario.clone(),
             io_count: 0,
+            writes: 0,
+            cut: None,
             last_progress: 0,
             rng: rng.fork(),
             plan,
         }
+    }
+
+    /// Has the power go at this write.
+    pub(crate) fn cut_at(mut self, cut: Cut) -> Self {
+        self.cut = Some(cut);
+        self
     }
 
     /// Plays the round to its end.
@@ -204,6 +235,9 @@ impl<'a> World<'a> {
                 None => {}
             }
             self.step()?;
+            if self.cut.is_some_and(|cut| self.writes > cut.at) {
+                return self.cut_power_at_write();
+            }
         }
         if !self.flights.is_empty() {
             return Err(format!(
@@ -229,6 +263,7 @@ impl<'a> World<'a> {
             next_request: self.workload.next_id(),
             counts: self.workload.counts,
             steps: self.moment,
+            writes: self.writes,
         }
     }
 
@@ -466,6 +501,14 @@ impl<'a> World<'a> {
     fn land(&mut self, flight: usize) -> Result<(), String> {
         let flight = self.flights.swap_remove(flight);
         let member = flight.io.member;
+        if !matches!(flight.io.op, MemberOp::Read { .. } | MemberOp::Flush) {
+            self.writes += 1;
+            if self.cut.is_some_and(|cut| self.writes > cut.at) {
+                // The last of those under way.
+                self.flights.push(flight);
+                return Ok(());
+            }
+        }
         let verdict = self.plan.faults[member.index()].verdict(&flight.io.op);
         let result = match verdict {
             Ok(()) => self.effect(&flight)?,
@@ -542,6 +585,22 @@ impl<'a> World<'a> {
             }
             MemberOp::Read { .. } | MemberOp::Flush => {}
         }
+    }
+
+    fn cut_power_at_write(mut self) -> Result<RoundEnd, String> {
+        let Some(unflushed) = self.cut.map(|cut| cut.unflushed).filter(|u| *u != Unflushed::Torn) else {
+            return Ok(self.cut_power());
+        };
+        let kept = unflushed == Unflushed::Kept;
+        if let Some(last) = self.flights.pop().filter(|_| kept)
+            && self.plan.faults[last.io.member.index()].verdict(&last.io.op).is_ok()
+        {
+            self.effect(&last)?.map_err(|e| format!("{:?}: {e:?}", last.io))?;
+        }
+        for disk in self.ground.disks.iter_mut() {
+            if kept { disk.flush(u64::MAX) } else { disk.lose() }
+        }
+        Ok(self.end(true))
     }
 
     fn cut_power(mut self) -> RoundEnd {

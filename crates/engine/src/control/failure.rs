@@ -20,7 +20,11 @@ pub(super) struct Failures {
     applied: Vec<u64>,
     /// The newest epoch that changed what superblocks say of members.
     changed: u64,
-    /// The newest such epoch that the superblocks say.
+    /// The newest epoch without a member that was in use before.
+    lost: u64,
+    /// The epoch of the last round of superblocks.
+    said: u64,
+    /// The newest epoch that the superblocks say, as often as they must.
     recorded: u64,
     /// The newest epoch that is recorded and in force everywhere.
     durable: u64,
@@ -34,6 +38,8 @@ impl Failures {
         Failures {
             applied: vec![epoch; usize::from(shards)],
             changed: epoch,
+            lost: epoch,
+            said: epoch,
             recorded: epoch,
             durable: epoch,
             reports: BTreeSet::new(),
@@ -55,9 +61,17 @@ impl Failures {
         self.changed = epoch;
     }
 
-    /// The superblocks say what the map of `epoch` says.
-    pub fn on_recorded(&mut self, epoch: u64) {
-        self.recorded = epoch.max(self.recorded);
+    /// The map of `epoch` is without a member.
+    fn on_loss(&mut self, epoch: u64) {
+        self.on_change(epoch);
+        self.lost = epoch;
+    }
+
+    /// The superblocks say what the map of `epoch` says. With `twice`, a loss is on record only when they have said it again.
+    pub fn on_said(&mut self, epoch: u64, twice: bool) {
+        let before = std::mem::replace(&mut self.said, epoch);
+        let once = twice && before < self.lost;
+        self.recorded = self.recorded.max(if once { before } else { epoch });
     }
 
     /// Whether superblocks lag behind the map.
@@ -204,7 +218,7 @@ impl Control {
                 }
             }
         });
-        self.failures.on_change(epoch);
+        self.failures.on_loss(epoch);
         self.sync.on_members_changed();
         if self.degraded() {
             self.bitmap.iter_mut().for_each(|b| b.keep_all());

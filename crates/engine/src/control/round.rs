@@ -150,7 +150,7 @@ impl Control {
             (Phase::Seed, Some(_)) => bitmap.filter(|b| b.unseeded()).into_iter().for_each(|b| b.end_seed()),
             (Phase::Superblocks, Some(content)) if content.level => self.superblocks.on_level(),
             (Phase::Superblocks, Some(content)) => {
-                self.failures.on_recorded(round.plan.epoch);
+                self.failures.on_said(round.plan.epoch, self.superblocks.must_say_twice());
                 self.marked = content.dirty;
                 if !self.touched && !self.map.members.is_empty() {
                     self.touched = true;

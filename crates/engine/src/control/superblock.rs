@@ -230,6 +230,13 @@ impl Superblocks {
         self.uneven = false;
     }
 
+    /// Whether one round does not put a failure on record. Assembly forgives a member one event; with 0.90, md then believes what that
+    /// member says of itself (with 1.x, what the others say of it). Only two events make it stale. They cannot be
+    /// counted at once: a power cut would leave good members two behind.
+    pub fn must_say_twice(&self) -> bool {
+        self.members.first().is_some_and(|m| !m.superblock.array().metadata.is_v1())
+    }
+
     /// Counts a new round: md's arithmetic. A going-clean that undoes a going-dirty takes the event back, so that members which
     /// sleep through idle toggles stay fresh. A round that says more than clean or dirty goes beyond everything written
     /// before: a member that fails while an event is being taken back must not look as fresh as those that outlive it.

@@ -1,0 +1,145 @@
+//! The power goes at a write to a member, at every one of a short life: the kernel assembles what is left, resyncs it, finds it
+//! consistent, and reads what was acknowledged and flushed; the rest is old or new, sector by sector.
+//!
+//! The simulator plays the lives, on disks whose caches are lost, kept, or lost in parts.
+
+use anyhow::{Context, Result, bail, ensure};
+use interop::{Guest, Outcome, PARTS_MAX, in_parallel, partition, scratch};
+use raidus_sim::Unflushed;
+use raidus_sim::cut::{Aftermath, Case, Trouble, cases};
+
+/// Every how many-th cut of a life is judged, unless all are asked for. The first differs from life to life.
+const SAMPLE: u64 = 19;
+/// Arrays in one boot.
+const BATCH: usize = 40;
+
+fn full() -> bool {
+    std::env::var_os("RAIDUS_INTEROP_FULL").is_some()
+}
+
+/// A cut to be judged.
+#[derive(Clone, Copy)]
+struct Moment {
+    case: Case,
+    at: u64,
+    unflushed: Unflushed,
+}
+
+impl Moment {
+    fn describe(&self) -> String {
+        format!("{}, cut at write {}, unflushed {:?}", self.case, self.at, self.unflushed)
+    }
+}
+
+/// What became of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Read,
+    Refused,
+}
+
+#[test]
+fn a_cut_at_every_write() {
+    let moments = moments();
+    let per_boot = BATCH.min(PARTS_MAX / 6);
+    let batches: Vec<&[Moment]> = moments.chunks(per_boot).collect();
+    let judged = in_parallel(&batches, |_, batch| judge(batch));
+    let fates = judged.into_iter().collect::<Result<Vec<_>>>().unwrap_or_else(|e| panic!("{e:#}")).concat();
+    let wrong: Vec<String> = fates.iter().filter_map(|f| f.as_ref().err()).map(|e| format!("{e:#}")).collect();
+    assert!(wrong.is_empty(), "{} of {} arrays:\n{}", wrong.len(), fates.len(), wrong.join("\n"));
+    let refused = fates.iter().filter(|f| matches!(f, Ok(Fate::Refused))).count();
+    println!("{} arrays, {refused} of them rightly refused", fates.len());
+    assert!(refused * 3 < fates.len(), "{refused} of {} arrays were refused", fates.len());
+}
+
+fn moments() -> Vec<Moment> {
+    let mut moments = Vec::new();
+    for (n, case) in (0..).zip(cases()) {
+        let life = case.live().unwrap_or_else(|e| panic!("{case}: {e}"));
+        let step = if full() { 1 } else { SAMPLE };
+        for at in (n % step..life.writes).step_by(step as usize) {
+            let fates = [Unflushed::Lost, Unflushed::Kept, Unflushed::Torn];
+            let each = fates.iter().enumerate().filter(|(k, _)| full() || *k as u64 == (at / step + n) % 3);
+            moments.extend(each.map(|(_, unflushed)| Moment { case, at, unflushed: *unflushed }));
+        }
+    }
+    moments
+}
+
+/// A verdict on each of a batch; an error if there is none.
+fn judge(batch: &[Moment]) -> Result<Vec<Result<Fate, String>>> {
+    let left = |m: &Moment| m.case.cut(m.at, m.unflushed).map_err(|e| anyhow::anyhow!("{}: {e}", m.describe()));
+    let left = batch.iter().map(left).collect::<Result<Vec<Aftermath>>>()?;
+    let dir = scratch();
+    let contents: Vec<&[u8]> = left.iter().flat_map(|a| &a.disks).map(Vec::as_slice).collect();
+    let (images, names) = partition(dir.path(), &contents)?;
+    let share = dir.path().join("content");
+    std::fs::create_dir(&share)?;
+    let mut names = names.iter();
+    let script: String = (0..)
+        .zip(&left)
+        .map(|(n, aftermath)| {
+            let members: Vec<&str> = names.by_ref().take(aftermath.disks.len()).map(String::as_str).collect();
+            assemble_and_read(n, &members.join(" "))
+        })
+        .collect();
+    let guest = Guest::new(&images).option("--share").option(share.to_str().context("a path that is not UTF-8")?);
+    let outcome = guest.run(&script)?.expect_success()?;
+    let verdicts = batch.iter().zip(&left).enumerate().map(|(n, (moment, aftermath))| {
+        let content = std::fs::read(share.join(n.to_string())).ok();
+        let verdict = verdict(&outcome, n, moment, aftermath, content.as_deref());
+        verdict.map_err(|e| format!("{}: {e:#}\n{}", moment.describe(), section(&outcome.output, n)))
+    });
+    Ok(verdicts.collect())
+}
+
+fn assemble_and_read(n: usize, members: &str) -> String {
+    format!(
+        r#"
+echo "== {n}"
+if mdadm --assemble /dev/md{n} --run {members}; then
+  settle md{n}
+  read -r start < /sys/block/md{n}/md/resync_start
+  read -r degraded < /sys/block/md{n}/md/degraded
+  # What is to be synced may not have begun, and a rebuild may follow.
+  if [ $start != none ] || [ $degraded != 0 ]; then nap; settle md{n}; nap; settle md{n}; fi
+  cat /dev/md{n} > $SHARE/{n}
+  check md{n}
+  report_file {n}.degraded /sys/block/md{n}/md/degraded
+  report_file {n}.action /sys/block/md{n}/md/last_sync_action
+fi
+mdadm --stop /dev/md{n}
+"#
+    )
+}
+
+fn verdict(
+    outcome: &Outcome,
+    n: usize,
+    moment: &Moment,
+    aftermath: &Aftermath,
+    content: Option<&[u8]>,
+) -> Result<Fate> {
+    let Some(content) = content else {
+        ensure!(aftermath.may_be_refused, "the kernel does not start it");
+        return Ok(Fate::Refused);
+    };
+    if let Err(e) = aftermath.check(content) {
+        bail!("{e}");
+    }
+    let found = outcome.report(&format!("md{n}.mismatch_cnt"))?;
+    ensure!(found == "0", "mismatch_cnt is {found}");
+    let action = outcome.report(&format!("{n}.action"))?;
+    ensure!(action == "check", "the last action was {action}");
+    let degraded: u16 = outcome.report(&format!("{n}.degraded"))?.parse()?;
+    let bearable = u16::from(moment.case.trouble != Trouble::None);
+    ensure!(degraded <= bearable, "{degraded} members are missing");
+    Ok(Fate::Read)
+}
+
+/// The part of the output that is about one array.
+fn section(output: &str, n: usize) -> &str {
+    let from = output.find(&format!("== {n}\n")).unwrap_or(0);
+    let rest = &output[from..];
+    &rest[..rest.find(&format!("== {}\n", n + 1)).unwrap_or(rest.len())]
+}
