@@ -57,6 +57,12 @@ const STEPS: &[Step] = &[
         shows: "simulated crashes and failures",
         commands: &[&["cargo", "xtask", "sim", "--seeds", "3000", "--jobs", "2"]],
     },
+    // Nothing is timed: only what can be counted.
+    Step {
+        name: "bench",
+        shows: "what requests cost, counted",
+        commands: &[&["cargo", "xtask", "bench", "--quick", "--no-valgrind"]],
+    },
     // A fixed walk: whether a change passes must not be a matter of luck. Searches are made by hand (`--seconds`).
     Step { name: "fuzz", shows: "no parser panics", commands: &[&["cargo", "xtask", "fuzz", "--runs", "200000"]] },
     Step { name: "deny", shows: "licences and sources", commands: &[&["cargo", "xtask", "deny"]] },

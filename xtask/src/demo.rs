@@ -22,7 +22,8 @@ pub struct Args {
 /// file where FUSE is to be had.
 pub fn run(args: &Args) -> Result<()> {
     shell::call(&["cargo", "build", "--release", "--package", "raidus"])?;
-    let raidus = program()?;
+    let raidus = shell::release_program("raidus")?;
+    let raidus = raidus.to_str().context("the target directory's name is not UTF-8")?.to_owned();
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     // What is printed must be of use in any directory.
     let dir = args.dir.canonicalize()?;
@@ -50,12 +51,4 @@ pub fn run(args: &Args) -> Result<()> {
     // In place of this process: the interrupt is for raidus alone, which has things to do before it ends.
     let error = Command::new(&raidus).args(&serve).exec();
     Err(error).with_context(|| format!("cannot run {raidus}"))
-}
-
-/// Where the build put it.
-fn program() -> Result<String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"));
-    let raidus = target.join("release/raidus");
-    Ok(raidus.to_str().context("the target directory's name is not UTF-8")?.to_owned())
 }

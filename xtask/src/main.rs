@@ -1,5 +1,6 @@
 //! Project tasks, run as `cargo xtask TASK`.
 
+mod bench;
 mod ci;
 mod demo;
 mod fuzz;
@@ -36,6 +37,8 @@ enum Task {
     Tidy,
     /// Play arrays in the deterministic simulator.
     Sim(sim::Args),
+    /// Measure arrays against their bare members, or count what they do.
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::Deny => deny(),
         Task::Tidy => tidy::run(),
         Task::Sim(args) => sim::run(&args),
+        Task::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

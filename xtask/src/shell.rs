@@ -1,5 +1,6 @@
 //! Running other programs, and installing those that are missing.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("xfsprogs", "/sbin/mkfs.xfs"),
     ("fuse3", "/bin/fusermount3"),
     ("mount", "/sbin/losetup"),
+    ("valgrind", "/usr/bin/valgrind"),
 ];
 
 /// Installs the Debian packages that are missing; does nothing if none is.
@@ -44,6 +46,13 @@ pub fn install_cargo_tool(name: &str) -> Result<()> {
         return Ok(());
     }
     call(&["cargo", "install", "--locked", name]).with_context(|| format!("cannot install {name}"))
+}
+
+/// Where a release build puts a program of the project.
+pub fn release_program(name: &str) -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"));
+    Ok(std::path::absolute(target)?.join("release").join(name))
 }
 
 /// Runs a program; an error if it fails.

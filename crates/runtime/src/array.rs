@@ -36,6 +36,9 @@ pub struct RunOptions {
     pub clients_max: usize,
     /// How long clients may take to receive what they are owed when the array stops.
     pub stop_grace: Duration,
+    /// Sleep in poll(2) instead of io_uring_enter(2): costs a system call more, but debuggers and profilers that halt all threads of a process
+    /// while one is in a system call know the former, not always the latter.
+    pub sleep_in_poll: bool,
 }
 
 impl Default for RunOptions {
@@ -46,6 +49,7 @@ impl Default for RunOptions {
             pin: true,
             clients_max: 1024,
             stop_grace: Duration::from_secs(5),
+            sleep_in_poll: false,
         }
     }
 }
@@ -203,6 +207,7 @@ impl ArrayHandle {
                 shared: Arc::clone(&self.shared),
                 core: cores.as_ref().map(|c| c[usize::from(n)]),
                 connection_bytes: self.options.connection_bytes,
+                sleep_in_poll: self.options.sleep_in_poll,
             };
             let thread = std::thread::Builder::new()
                 .name(format!("raidus-{n}"))
@@ -496,6 +501,7 @@ struct Plan {
     shared: Arc<Shared>,
     core: Option<usize>,
     connection_bytes: usize,
+    sleep_in_poll: bool,
 }
 
 impl Plan {
@@ -517,7 +523,7 @@ impl Plan {
     }
 
     fn set_up(self) -> Result<Reactor, StartError> {
-        let Plan { id, config, members, memory, shared, core, connection_bytes } = self;
+        let Plan { id, config, members, memory, shared, core, connection_bytes, sleep_in_poll } = self;
         if let Some(core) = core {
             run_on(core);
         }
@@ -529,7 +535,7 @@ impl Plan {
         let zeroes = (memory.zeroes.addr().0, memory.zeroes.len() as u64);
         let ios = MemberIos::new(&members, zeroes, CLASS_MEMBER).map_err(|source| StartError::Memory { source })?;
         let streams = Streams::new(memory.pools[n].clone(), connection_bytes, CLASS_STREAM);
-        let mut ring = Ring::new()?;
+        let mut ring = if sleep_in_poll { Ring::polled()? } else { Ring::new()? };
         ring.register_files(&ios.fixed_files());
         let pool = memory.pools[n].clone();
         Ok(Reactor::new(id, shared, (shard, control), ring, ios, streams, pool))

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::counters::Tally;
 
@@ -51,6 +52,8 @@ pub(crate) struct Ring {
     /// Entries that found the submission queue full while the kernel took none.
     backlog: VecDeque<Entry>,
     fixed_files: bool,
+    /// Sleep in poll(2), not in the ring.
+    polls: bool,
     /// Registered memory: (start, end), ascending; the place is the index.
     registered: Vec<(u64, u64, u16)>,
     /// Submissions without a completion yet.
@@ -68,11 +71,20 @@ pub(crate) struct Target {
 
 impl Ring {
     pub(crate) fn new() -> Result<Ring, RingError> {
-        let uring = build()?;
+        Ring::build(false)
+    }
+
+    /// A ring whose sleeps are calls of poll(2).
+    pub(crate) fn polled() -> Result<Ring, RingError> {
+        Ring::build(true)
+    }
+
+    fn build(polls: bool) -> Result<Ring, RingError> {
+        let uring = build(polls)?;
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(RingError::TooOld);
         }
-        Ok(Ring { uring, backlog: VecDeque::new(), fixed_files: false, registered: Vec::new(), in_flight: 0 })
+        Ok(Ring { uring, backlog: VecDeque::new(), fixed_files: false, polls, registered: Vec::new(), in_flight: 0 })
     }
 
     /// Registers descriptors, −1 for none. Without the kernel's consent they are used as they are.
@@ -195,6 +207,9 @@ impl Ring {
 
     /// Hands everything queued to the kernel and sleeps until something completes, at most for `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>, tally: &mut Tally) {
+        if self.polls {
+            return self.poll(timeout, tally);
+        }
         self.refill();
         tally.syscalls += 1;
         let result = match timeout {
@@ -206,6 +221,17 @@ impl Ring {
         };
         // ETIME, EINTR, EBUSY: the next turn looks at what there is.
         let _ = result;
+    }
+
+    /// As [`wait`](Self::wait), in another system call.
+    fn poll(&mut self, timeout: Option<Duration>, tally: &mut Tally) {
+        self.flush(tally);
+        tally.syscalls += 1;
+        let timeout = timeout.and_then(|timeout| rustix::fs::Timespec::try_from(timeout).ok());
+        // SAFETY: the ring owns the descriptor and outlives the borrow.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
+        // Whatever ends it: the next turn looks at what there is.
+        let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(ring, PollFlags::IN)], timeout.as_ref());
     }
 
     fn refill(&mut self) {
@@ -246,10 +272,10 @@ pub(crate) struct Transfer {
 }
 
 /// The largest ring that the limit on locked memory lets us have.
-fn build() -> Result<IoUring, RingError> {
+fn build(polled: bool) -> Result<IoUring, RingError> {
     let mut last = RingError::LockedMemory;
     for (submissions, completions) in SIZES {
-        match build_sized(submissions, completions) {
+        match build_sized(submissions, completions, polled) {
             Ok(uring) => return Ok(uring),
             Err(source) => match source.raw_os_error() {
                 Some(libc::ENOMEM) => last = RingError::LockedMemory,
@@ -263,18 +289,20 @@ fn build() -> Result<IoUring, RingError> {
 }
 
 /// The newest set-up the kernel takes: completions are posted only when the reactor asks for them (6.1), or at least without
-/// interrupting it (5.19).
-fn build_sized(submissions: u32, completions: u32) -> io::Result<IoUring> {
+/// interrupting it (5.19). Completions that wait to be asked for do not end a poll(2).
+fn build_sized(submissions: u32, completions: u32, polled: bool) -> io::Result<IoUring> {
     let plain = || {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions);
         builder
     };
-    plain()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .build(submissions)
-        .or_else(|_| plain().setup_coop_taskrun().setup_taskrun_flag().build(submissions))
+    let deferred = || {
+        if polled {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        plain().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(submissions)
+    };
+    deferred()
+        .or_else(|_: io::Error| plain().setup_coop_taskrun().setup_taskrun_flag().build(submissions))
         .or_else(|_| plain().build(submissions))
 }

@@ -28,7 +28,7 @@ pub enum Member {
     Modelled(Arc<ModelledDevice>),
 }
 
-const SIZE: Sectors = Sectors::from_kib(1 << 20);
+const SIZE: Sectors = Sectors::from_kib(256 << 10);
 
 /// Reads `[N*]WHAT`: a path, `null`, `memory` or `model`, the last three with options after a colon.
 pub fn parse(text: &str) -> Result<Vec<Wanted>, String> {
@@ -101,9 +101,17 @@ impl Wanted {
         let failed = |source| Failure::System { what: "memory for the members", source };
         Ok(match self {
             Wanted::Path(path) => Member::Path(path.clone()),
-            Wanted::Memory { size } => Member::Memory(Arc::new(MemoryDevice::new(*size).map_err(failed)?)),
+            Wanted::Memory { size } => {
+                let device = MemoryDevice::new(*size).map_err(failed)?;
+                device.populate();
+                Member::Memory(Arc::new(device))
+            }
             Wanted::Modelled { size, kept, timing } => {
-                Member::Modelled(Arc::new(ModelledDevice::new(*size, *kept, *timing).map_err(failed)?))
+                let device = ModelledDevice::new(*size, *kept, *timing).map_err(failed)?;
+                if *kept == Kept::Everything {
+                    device.populate();
+                }
+                Member::Modelled(Arc::new(device))
             }
         })
     }
@@ -144,9 +152,10 @@ pub fn open(members: &[Member], mode: OpenMode) -> Result<Vec<MemberDevice>, Fai
 }
 
 /// Refuses devices that hold anything that can be recognised, or any byte but zero at many places, unless `run` says that it may go.
-pub fn refuse_content(devices: &[MemberDevice], run: bool) -> Result<(), Failure> {
+pub fn refuse_content(members: &[Member], devices: &[MemberDevice], run: bool) -> Result<(), Failure> {
     let mut refused = false;
-    for device in devices {
+    let given = |(member, _): &(&Member, &MemberDevice)| matches!(member, Member::Path(_));
+    for (_, device) in members.iter().zip(devices).filter(given) {
         let path = device.name();
         let probe = raidus_runtime::probe_device(device).map_err(|source| Failure::read(path.to_owned(), source))?;
         let mut found: Vec<String> = probe.md.iter().map(describe_member).collect();

@@ -97,6 +97,9 @@ pub struct BenchArgs {
     /// Leave the bare members out.
     #[arg(long)]
     no_bare: bool,
+    /// Sleep in poll(2), for valgrind, which does not expect threads to sleep in io_uring_enter(2).
+    #[arg(long, hide = true)]
+    sleep_in_poll: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -109,7 +112,7 @@ Members that are no devices:
   model:OPTIONS     takes as long as a device would; OPTIONS, after commas:
                     latency=80us  bandwidth=2GiB/s  flush=1ms  size=1GiB
                     kept=front    forget all but metadata (members larger than the machine's memory)
-  All take size=SIZE (default 1G).
+  All take size=SIZE (default 256M). What is kept is kept in memory, which is taken at the start.
 
 What is counted:
   Member I/Os and bytes, reads that writes needed, bytes copied, messages between threads, system calls,
@@ -147,7 +150,14 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     let names = wanted.iter().map(members::Wanted::describe).collect();
     let members = wanted.iter().map(members::Wanted::make).collect::<Result<Vec<_>, Failure>>()?;
     let speed_min = args.sync_speed_min;
-    let session = Session { members, make, threads: args.threads, beside: args.beside, speed_min };
+    let session = Session {
+        members,
+        make,
+        threads: args.threads,
+        beside: args.beside,
+        speed_min,
+        sleep_in_poll: args.sleep_in_poll,
+    };
     session.prepare()?;
     let report = wait::while_doing("measuring".to_owned(), || measure(&args, &session, names));
     if session.make.is_some() {

@@ -225,6 +225,9 @@ pub fn helpers() -> Helpers {
     helpers
 }
 
+/// Picks a number.
+type Figure<T> = fn(&T) -> f64;
+
 /// The table.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
@@ -257,7 +260,7 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(out, "{name:26}{:>14}{bare:>14}{ratio:>9}", format!("{a:.digits$}"));
     };
     let of = |f: fn(&Measured) -> f64| (f(result), bare.as_ref().map(f));
-    let rows: [(&str, fn(&Measured) -> f64, usize); 4] = [
+    let rows: [(&str, Figure<Measured>, usize); 4] = [
         ("requests/s", |m| m.requests_per_second, 0),
         ("MiB/s", |m| m.bytes_per_second / 1048576.0, 1),
         ("member I/Os/s", |m| m.member_ios_per_second, 0),
@@ -267,7 +270,7 @@ pub fn table(report: &Report) -> String {
         let (a, b) = of(f);
         row(name, a, b, digits);
     }
-    let quantiles: [(&str, fn(&Latency) -> f64); 6] = [
+    let quantiles: [(&str, Figure<Latency>); 6] = [
         ("latency p50 (us)", |l| l.p50),
         ("latency p90 (us)", |l| l.p90),
         ("latency p99 (us)", |l| l.p99),

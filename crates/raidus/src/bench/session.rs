@@ -38,6 +38,7 @@ pub struct Session {
     pub threads: u16,
     pub beside: Option<Beside>,
     pub speed_min: Option<u64>,
+    pub sleep_in_poll: bool,
 }
 
 /// A running array and what is known of it.
@@ -61,7 +62,7 @@ impl Session {
     pub fn prepare(&self) -> Result<(), Failure> {
         let Some(make) = &self.make else { return Ok(()) };
         let devices = members::open(&self.members, OpenMode { direct: false, ..OpenMode::READ_WRITE })?;
-        members::refuse_content(&devices, make.run)?;
+        members::refuse_content(&self.members, &devices, make.run)?;
         let params = self.params(make, &devices)?;
         let plan = plan(&params)?;
         let mut devices: Vec<Option<MemberDevice>> = devices.into_iter().map(Some).collect();
@@ -102,7 +103,7 @@ impl Session {
             layout: make.layout,
             size: None,
             data_offset: None,
-            bitmap: make.bitmap.clone(),
+            bitmap: make.bitmap,
             policy: None,
             write_behind: None,
             assume_clean: self.beside != Some(Beside::Resync),
@@ -129,7 +130,7 @@ impl Session {
         let start = opened.config.map.members.iter().map(|m| m.data_offset).max().unwrap_or(Sector::ZERO);
         let end = opened.members.iter().map(|m| m.size().0).min().unwrap_or(0);
         let data = (start, Sectors(end.saturating_sub(start.0)));
-        let run = RunOptions { pool_bytes, ..RunOptions::default() };
+        let run = RunOptions { pool_bytes, sleep_in_poll: self.sleep_in_poll, ..RunOptions::default() };
         let handle = raidus_runtime::start(opened.config, opened.members, run)?;
         Ok(Running { handle, geometry, data })
     }
@@ -178,6 +179,7 @@ impl Running {
             bitmap_pages: now.bitmap_pages - control.bitmap_pages,
             flush_rounds: now.flush_rounds - control.flush_rounds,
             flushes: now.flushes - control.flushes,
+            log_units: now.log_units - control.log_units,
         };
         Ok(Outcome { done: Done::sum(done), tally: self.handle.tally().since(tally), control })
     }

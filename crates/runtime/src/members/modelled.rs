@@ -67,6 +67,11 @@ impl ModelledDevice {
         self.size
     }
 
+    /// Takes the memory of what it keeps, as [`MemoryDevice::populate`] does.
+    pub fn populate(&self) {
+        self.kept.populate();
+    }
+
     /// When a transfer that begins now ends; `None` for at once.
     pub(crate) fn transfer_ends(&self, bytes: u64) -> Option<Instant> {
         let Timing { latency, bandwidth, .. } = self.timing?;
