@@ -351,14 +351,19 @@ impl<'a> Attempt<'a> {
         }
         if level == Level::Raid1 && missing.len() + 1 == usize::from(raid_disks) {
             // A single copy cannot differ from itself. One that is being rebuilt beside it may differ also where it was
-            // done already, and no resync will look there: it is rebuilt anew. (md reads old data in this case.)
+            // done already: it is rebuilt anew. (md reads old data in this case.) The array stays dirty then: only that member's
+            // superblock says where its rebuild is, and a power cut may part it from the one that would say clean.
+            let mut anew = false;
             for (_, seat) in &mut self.seated {
                 if let Seat::Rebuilding { valid_to, .. } | Seat::Replacing { valid_to, .. } = seat {
+                    anew |= *valid_to > Sector::ZERO;
                     *valid_to = Sector::ZERO;
                 }
             }
-            (array.resync, array.clean) = (None, true);
-            return Ok(None);
+            if !anew {
+                (array.resync, array.clean) = (None, true);
+                return Ok(None);
+            }
         }
         match loaded {
             Some(l) => Ok(l.first_needed()),

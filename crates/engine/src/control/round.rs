@@ -116,10 +116,11 @@ impl Control {
         let record = self.failures.to_record();
         let go_dirty = wanted && !self.marked;
         let go_clean = self.marked && self.data_clean && !wanted && self.likes_clean();
-        let level = self.superblocks.is_uneven();
+        let more = record || self.degraded();
+        let level = self.superblocks.is_uneven() || more && self.superblocks.is_taken_back();
         let content = (record || go_dirty || go_clean).then(|| Content {
             dirty: !level && (wanted || !self.data_clean),
-            toggle: !level && !record && !self.degraded(),
+            toggle: !level && !more,
             level,
             utime: self.wall_seconds(now),
         });

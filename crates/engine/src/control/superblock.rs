@@ -46,7 +46,7 @@ pub(super) struct Content {
     pub dirty: bool,
     /// Nothing but the dirty mark changes, and the array is whole.
     pub toggle: bool,
-    /// Only brings the members' event counts level; says nothing new.
+    /// Only brings the members' event counts to one, the highest there is; says nothing new.
     pub level: bool,
     /// Now, in seconds since 1970.
     pub utime: u64,
@@ -225,6 +225,12 @@ impl Superblocks {
         self.uneven
     }
 
+    /// Whether an event was taken back. What goes beyond everything written is then two events ahead of the members, too far for
+    /// a power cut in the middle: they are brought to the highest first.
+    pub fn is_taken_back(&self) -> bool {
+        self.count.events < self.count.highest
+    }
+
     /// The members say the same event count.
     pub fn on_level(&mut self) {
         self.uneven = false;
@@ -242,6 +248,8 @@ impl Superblocks {
     /// before: a member that fails while an event is being taken back must not look as fresh as those that outlive it.
     pub fn count(&mut self, content: &Content, in_sync: bool) {
         if content.level {
+            self.count.events = self.count.highest;
+            self.count.can_decrease = false;
             return;
         }
         let undo = content.toggle && !content.dirty && in_sync && self.count.can_decrease && self.count.events > 1;
