@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Disks, Rng, shape};
@@ -30,7 +31,7 @@ fn content(array: &ArrayHandle) -> Vec<u8> {
 }
 
 /// Waits until a sync has ended, and gives what came of it.
-fn ended(array: &ArrayHandle, action: SyncAction) -> SyncEnd {
+fn ended(array: &ArrayHandle, action: SyncAction) -> Arc<SyncEnd> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         let status = array.status().unwrap();
