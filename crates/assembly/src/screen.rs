@@ -97,12 +97,13 @@ fn clones(usable: &[Usable<'_>]) -> Vec<Reason> {
 }
 
 /// 1.x names members by UUID. In 0.90 a number in the table is all there is, and it is given anew when a member is
-/// replaced: there, only superblocks of the same moment can be told to be copies.
+/// replaced: there, only superblocks of about the same moment can be told to be copies. (About: an event can be taken back, and who
+/// takes over a slot is written at least twice after its former holder.)
 fn same_member(a: &Superblock, b: &Superblock) -> bool {
     let (ma, mb) = (a.member(), b.member());
     let known = |uuid: Option<MdUuid>| uuid.filter(|u| *u != MdUuid::default());
     match (known(ma.device_uuid), known(mb.device_uuid)) {
         (Some(x), Some(y)) => x == y,
-        _ => ma.dev_number == mb.dev_number && ma.role == mb.role && a.events() == b.events(),
+        _ => ma.dev_number == mb.dev_number && ma.role == mb.role && a.events().abs_diff(b.events()) <= 1,
     }
 }

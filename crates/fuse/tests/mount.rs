@@ -384,8 +384,9 @@ fn attributes_are_set_by_writing_to_them() {
     };
     assert_eq!(shell("echo 8192 > sync_max"), (true, String::new()));
     assert_eq!(fs::read_to_string(&limit).unwrap(), "8192\n");
-    let (done, said) = shell("LC_ALL=C echo never > sync_max");
-    assert!(!done && said.contains("Invalid argument"), "{said}");
+    // What is wrong, shells do not say.
+    let (done, said) = shell("echo never > sync_max");
+    assert!(!done && !said.is_empty());
     assert_eq!(os_error(fs::write(&limit, "x")), rustix::io::Errno::INVAL);
     let state = md.join("dev-a/state");
     assert_eq!(fs::read_to_string(&state).unwrap(), "in_sync\n");

@@ -286,10 +286,11 @@ fn an_array_stays_dirty_as_long_as_it_is_told() {
 #[test]
 fn members_have_flags_and_counts() {
     let array = Array::new(&["-l1", "-n2", "--bitmap=internal"], 2);
+    // Written with the flag, which waits until it is on record.
+    array.set("dev-d0/errors", "24");
     array.set("dev-d1/state", "writemostly");
     assert_eq!(array.get("dev-d1/state"), "in_sync,write_mostly");
     assert!(array.ok(&["status"]).out.contains("d1[1](W)"));
-    array.set("dev-d0/errors", "24");
     array.set("max_read_errors", "30");
     array.set("fail_last_dev", "1");
     assert_eq!((array.get("max_read_errors"), array.get("fail_last_dev")), ("30".into(), "1".into()));

@@ -3,7 +3,7 @@
 //! Which of the two has the newest data cannot be told from what stands on them: whoever offers both must be refused, untouched.
 //! (0.90 names members by numbers that are given anew; there a copy that is behind is a stale member like others, and only must not be used.)
 
-use raidus_assembly::{Reason, Standing, Verdict};
+use raidus_assembly::{Reason, Seat, Standing, Verdict};
 
 use crate::assemble::{decision_on, superblock};
 use crate::disk::Disk;
@@ -46,7 +46,9 @@ impl Clones {
             Verdict::Refuse(reasons) => reasons.iter().any(|r| matches!(r, Reason::SameMember { .. })),
             Verdict::Start(_) => false,
         };
-        let used = matches!(decision.members[place].standing, Standing::In(_)) && decision.start().is_some();
+        // Whatever stands on a spare does not count.
+        let holds = matches!(decision.members[place].standing, Standing::In(seat) if seat != Seat::Spare);
+        let used = holds && decision.start().is_some();
         if own.version().is_v1() && !refused {
             return Err(format!("disk{disk} and a copy of it (event {}) are not refused", old.events()));
         }

@@ -39,7 +39,7 @@ impl Live {
     pub fn grow(&self, wanted: Grow) -> Result<Grown, Refusal> {
         let asked = match wanted {
             Grow::Bitmap { chunk } => self.add_bitmap(chunk),
-            Grow::NoBitmap => Ok(self.array.command(Command::RemoveBitmap)?),
+            Grow::NoBitmap => self.array.command(Command::RemoveBitmap).map_err(Refusal::from),
         };
         let already = match asked {
             Ok(()) => false,
