@@ -1,6 +1,6 @@
 //! First look at the candidates: which have a usable superblock, of which array, and is each member here once?
 
-use raidus_format::{MdUuid, Superblock};
+use raidus_format::{MdUuid, Role, Superblock};
 
 use crate::candidate::{Candidate, Found};
 use crate::decision::{Group, Options, Out, Reason};
@@ -97,13 +97,17 @@ fn clones(usable: &[Usable<'_>]) -> Vec<Reason> {
 }
 
 /// 1.x names members by UUID. In 0.90 a number in the table is all there is, and it is given anew when a member is
-/// replaced: there, only superblocks of about the same moment can be told to be copies. (About: an event can be taken back, and who
-/// takes over a slot is written at least twice after its former holder.)
+/// replaced: there, only superblocks of the same moment can be told to be copies; of holders of a slot, also those one event apart, since an
+/// event can be taken back, and who takes a slot over is written at least twice after its former holder.
 fn same_member(a: &Superblock, b: &Superblock) -> bool {
     let (ma, mb) = (a.member(), b.member());
     let known = |uuid: Option<MdUuid>| uuid.filter(|u| *u != MdUuid::default());
     match (known(ma.device_uuid), known(mb.device_uuid)) {
         (Some(x), Some(y)) => x == y,
-        _ => ma.dev_number == mb.dev_number && ma.role == mb.role && a.events().abs_diff(b.events()) <= 1,
+        _ => {
+            let apart = a.events().abs_diff(b.events());
+            let near = if matches!(ma.role, Role::Slot(_)) { apart <= 1 } else { apart == 0 };
+            ma.dev_number == mb.dev_number && ma.role == mb.role && near
+        }
     }
 }
