@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use interop::{Guest, Outcome, PARTS_MAX, in_parallel, partition, scratch};
 use raidus_sim::Unflushed;
 use raidus_sim::cut::{Aftermath, Case, Trouble, cases};
+use raidus_units::Level;
 
 /// Every how many-th cut of a life is judged, unless all are asked for. The first differs from life to life.
 const SAMPLE: u64 = 19;
@@ -77,10 +78,10 @@ fn judge(batch: &[Moment]) -> Result<Vec<Result<Fate, String>>> {
     std::fs::create_dir(&share)?;
     let mut names = names.iter();
     let script: String = (0..)
-        .zip(&left)
-        .map(|(n, aftermath)| {
+        .zip(batch.iter().zip(&left))
+        .map(|(n, (moment, aftermath))| {
             let members: Vec<&str> = names.by_ref().take(aftermath.disks.len()).map(String::as_str).collect();
-            assemble_and_read(n, &members.join(" "))
+            assemble_and_read(n, &members.join(" "), loses_marks(&moment.case))
         })
         .collect();
     let guest = Guest::new(&images).option("--share").option(share.to_str().context("a path that is not UTF-8")?);
@@ -93,17 +94,31 @@ fn judge(batch: &[Moment]) -> Result<Vec<Result<Fate, String>>> {
     Ok(verdicts.collect())
 }
 
-fn assemble_and_read(n: usize, members: &str) -> String {
+/// Whether the kernel forgets what the bitmap marks. If mirrors are dirty and one copy is rebuilt, which comes first, the rebuild uses the marks
+/// up; the resync that follows finds nothing to do, and copies that were in sync before stay different (seen with 6.1). Only a repair
+/// makes them equal.
+fn loses_marks(case: &Case) -> bool {
+    matches!(case.level, Level::Raid1 | Level::Raid10) && case.bitmap && case.trouble == Trouble::Rebuilds
+}
+
+fn assemble_and_read(n: usize, members: &str, repair: bool) -> String {
+    let repair =
+        if repair { format!("echo repair > /sys/block/md{n}/md/sync_action; settle md{n}") } else { String::new() };
     format!(
         r#"
 echo "== {n}"
 if mdadm --assemble /dev/md{n} --run {members}; then
   settle md{n}
-  read -r start < /sys/block/md{n}/md/resync_start
   read -r degraded < /sys/block/md{n}/md/degraded
   # What is to be synced may not have begun, and a rebuild may follow.
-  if [ $start != none ] || [ $degraded != 0 ]; then nap; settle md{n}; nap; settle md{n}; fi
+  if [ $degraded != 0 ]; then nap; settle md{n}; nap; settle md{n}; fi
+  # A resync follows a rebuild, after a moment in which the array is idle.
+  tries=0
+  while read -r start < /sys/block/md{n}/md/resync_start && [ $start != none ] && [ $tries -lt 100 ]; do
+    nap; settle md{n}; tries=$((tries + 1))
+  done
   cat /dev/md{n} > $SHARE/{n}
+  {repair}
   check md{n}
   report_file {n}.degraded /sys/block/md{n}/md/degraded
   report_file {n}.action /sys/block/md{n}/md/last_sync_action

@@ -82,11 +82,7 @@ pub fn cases() -> Vec<Case> {
         for trouble in [Trouble::None, Trouble::Fails, Trouble::Rebuilds] {
             for bitmap in [false, true] {
                 // Five is prime to four: every level meets every version.
-                let metadata = match versions[cases.len() * 5 / 4 % 4] {
-                    // It cannot say that a member is being rebuilt, so what becomes of one is not for its superblocks to tell.
-                    MetadataVersion::V0_90 if trouble == Trouble::Rebuilds => MetadataVersion::V1_2,
-                    version => version,
-                };
+                let metadata = versions[cases.len() * 5 / 4 % 4];
                 cases.push(Case { level, layout, raid_disks, metadata, bitmap, trouble });
             }
         }
