@@ -367,6 +367,9 @@ unsafe fn load<V: Vector, const N: usize>(block: *const u8, at: usize) -> [V; N]
 unsafe fn store<V: Vector, const N: usize>(run: &[V; N], block: *mut u8, at: usize) {
     // SAFETY: as in `xor_step`.
     unsafe {
+        if let Ok(four) = <[V; 4]>::try_from(&run[..]) {
+            return V::store_four(four, block.add(at));
+        }
         for (i, register) in run.iter().enumerate() {
             register.store(block.add(at + i * V::BYTES));
         }

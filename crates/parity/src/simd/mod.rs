@@ -38,6 +38,22 @@ pub(crate) trait Vector: Copy {
         // SAFETY: the caller's promise covers the one `store` needs.
         unsafe { self.store(to) }
     }
+    /// Stores four, one behind the other.
+    #[inline(always)]
+    unsafe fn store_four(run: [Self; 4], to: *mut u8) {
+        for (i, register) in run.into_iter().enumerate() {
+            // SAFETY: the caller's promise is for four.
+            unsafe { register.store(to.add(i * Self::BYTES)) }
+        }
+    }
+    /// Like `stream`, four of them.
+    #[inline(always)]
+    unsafe fn stream_four(run: [Self; 4], to: *mut u8) {
+        for (i, register) in run.into_iter().enumerate() {
+            // SAFETY: as in `store_four`.
+            unsafe { register.stream(to.add(i * Self::BYTES)) }
+        }
+    }
     /// Asks for a line that will be read soon.
     #[inline(always)]
     unsafe fn prefetch(_line: *const u8) {}

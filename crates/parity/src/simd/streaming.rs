@@ -62,6 +62,12 @@ impl<V: Vector> Vector for Streaming<V> {
     }
 
     #[inline(always)]
+    unsafe fn store_four(run: [Self; 4], to: *mut u8) {
+        // SAFETY: aligned, as this type asks.
+        unsafe { V::stream_four(run.map(|register| register.0), to) }
+    }
+
+    #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: as in `load`.
         Self(unsafe { V::zero() })

@@ -134,6 +134,29 @@ pub(crate) mod avx2 {
             unsafe { _mm256_stream_si256(to.cast(), self.0) }
         }
 
+        /// The intrinsic computes each address in an instruction of its own; eight less of them per step are a tenth of the time of cold
+        /// P and Q of few blocks.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn stream_four(run: [Self; 4], to: *mut u8) {
+            let [a, b, c, d] = run;
+            // SAFETY: writable and aligned by the trait's contract.
+            unsafe {
+                core::arch::asm!(
+                    "vmovntdq [{to}], {a}",
+                    "vmovntdq [{to} + 32], {b}",
+                    "vmovntdq [{to} + 64], {c}",
+                    "vmovntdq [{to} + 96], {d}",
+                    to = in(reg) to,
+                    a = in(ymm_reg) a.0,
+                    b = in(ymm_reg) b.0,
+                    c = in(ymm_reg) c.0,
+                    d = in(ymm_reg) d.0,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+
         #[inline(always)]
         unsafe fn prefetch(line: *const u8) {
             // SAFETY: every x86-64 processor has it, and it reads nothing.
