@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod content;
 mod guest;
 mod judge;
 mod new;
@@ -14,6 +15,7 @@ pub mod program;
 mod raidus;
 mod work;
 
+pub use content::{Content, said};
 pub use guest::{Guest, Outcome};
 pub use judge::{Exhibit, Judgement, judge};
 pub use new::{New, new_arrays};

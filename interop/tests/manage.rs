@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use interop::program::{Daemon, program};
-use interop::{Exhibit, Guest, Rng, judge, sum};
+use interop::{Content, Exhibit, Guest, judge, said, sum};
 
 /// An array that is to change.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ impl Array {
     fn change_in_order(&self, home: &Home, seed: u64) -> Result<Exhibit> {
         let images = self.create(home)?;
         let daemon = Daemon::serve(&home.run, ["--as=md0".into()].into_iter().chain(images.clone()))?;
-        let mut content = Content::new(&daemon, seed)?;
+        let mut content = Content::zeroes(&daemon, seed)?;
         content.write_some(16)?;
         let mut change = Command::new(program()?);
         let change = change.args(self.grow()).current_dir(&home.dir).env("RAIDUS_RUN_DIR", &home.run).spawn()?;
@@ -119,7 +119,7 @@ impl Array {
     fn change_and_die(&self, home: &Home, seed: u64) -> Result<Exhibit> {
         let images = self.create(home)?;
         let daemon = Daemon::serve(&home.run, ["--as=md0".into()].into_iter().chain(images.clone()))?;
-        let mut content = Content::new(&daemon, seed)?;
+        let mut content = Content::zeroes(&daemon, seed)?;
         content.write_some(16)?;
         let mut change = Command::new(program()?);
         let mut change = change.args(self.grow()).current_dir(&home.dir).env("RAIDUS_RUN_DIR", &home.run).spawn()?;
@@ -186,43 +186,4 @@ impl Home {
         let mut command = Command::new(program()?);
         said(command.args(words).current_dir(&self.dir).env("RAIDUS_RUN_DIR", &self.run))
     }
-}
-
-/// What the array should contain.
-struct Content {
-    bytes: Vec<u8>,
-    uri: String,
-    rng: Rng,
-}
-
-impl Content {
-    fn new(daemon: &Daemon, seed: u64) -> Result<Content> {
-        let uri = format!("nbd+unix:///?socket={}", daemon.nbd()?.trim_start_matches("unix:"));
-        let size = said(Command::new("nbdinfo").args(["--size", &uri]))?;
-        Ok(Content { bytes: vec![0; size.trim().parse()?], uri, rng: Rng(seed) })
-    }
-
-    /// Writes `n` patterns at random places, and has them made durable.
-    fn write_some(&mut self, n: usize) -> Result<()> {
-        let sectors = self.bytes.len() as u64 / 512;
-        let mut command = Command::new("qemu-io");
-        command.args(["-f", "raw"]);
-        for _ in 0..n {
-            let at = self.rng.below(sectors);
-            let len = (1 + self.rng.below(600)).min(sectors - at);
-            let byte = self.rng.below(256) as u8;
-            self.bytes[(at * 512) as usize..((at + len) * 512) as usize].fill(byte);
-            command.args(["-c", &format!("write -P {byte} {} {}", at * 512, len * 512)]);
-        }
-        let out = said(command.args(["-c", "flush", &self.uri]))?;
-        ensure!(!out.contains("failed") && out.matches("wrote ").count() == n, "{out}");
-        Ok(())
-    }
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{command:?}: {out}{err}");
-    Ok(out.into_owned())
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use interop::program::{Daemon, program};
-use interop::{Exhibit, Rng, judge, scratch, sum};
+use interop::{Content, Exhibit, judge, said, scratch, sum};
 
 /// An array to live.
 struct Life {
@@ -65,7 +65,7 @@ impl Life {
 
         let paths: Vec<PathBuf> = members.iter().map(|m| dir.join(m)).collect();
         let daemon = Daemon::serve(&home.run, ["--as=md0".into()].into_iter().chain(paths))?;
-        let mut content = Content::new(&daemon, seed)?;
+        let mut content = Content::random(&daemon, seed)?;
         content.write_all(dir)?;
         home.ok(&["wait", "md0"])?;
 
@@ -129,53 +129,4 @@ impl Home {
         let mut command = Command::new(program()?);
         said(command.args(words).current_dir(&self.dir).env("RAIDUS_RUN_DIR", &self.run))
     }
-}
-
-/// What the array should contain, and the way there.
-struct Content {
-    bytes: Vec<u8>,
-    uri: String,
-    rng: Rng,
-}
-
-impl Content {
-    fn new(daemon: &Daemon, seed: u64) -> Result<Content> {
-        let uri = format!("nbd+unix:///?socket={}", daemon.nbd()?.trim_start_matches("unix:"));
-        let size = said(Command::new("nbdinfo").args(["--size", &uri]))?;
-        let mut rng = Rng(seed);
-        let mut bytes = vec![0; size.trim().parse()?];
-        rng.fill(&mut bytes);
-        Ok(Content { bytes, uri, rng })
-    }
-
-    fn write_all(&self, dir: &Path) -> Result<()> {
-        let file = dir.join("content");
-        std::fs::write(&file, &self.bytes)?;
-        said(Command::new("nbdcopy").arg("--flush").arg(&file).arg(&self.uri))?;
-        Ok(std::fs::remove_file(&file)?)
-    }
-
-    /// Writes `n` patterns at random places.
-    fn write_some(&mut self, n: usize) -> Result<()> {
-        let sectors = self.bytes.len() as u64 / 512;
-        let mut command = Command::new("qemu-io");
-        command.args(["-f", "raw"]);
-        for _ in 0..n {
-            let at = self.rng.below(sectors);
-            let len = (1 + self.rng.below(600)).min(sectors - at);
-            let byte = self.rng.below(256) as u8;
-            self.bytes[(at * 512) as usize..((at + len) * 512) as usize].fill(byte);
-            command.args(["-c", &format!("write -P {byte} {} {}", at * 512, len * 512)]);
-        }
-        let out = said(command.args(["-c", "flush", &self.uri]))?;
-        ensure!(!out.contains("failed") && out.matches("wrote ").count() == n, "{out}");
-        Ok(())
-    }
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{command:?}: {out}{err}");
-    Ok(out.into_owned())
 }
