@@ -17,7 +17,7 @@ pub struct Exhibit {
     pub sum: String,
     /// Whether every superblock has to say clean.
     pub clean: bool,
-    /// Shell commands run on `$md` (its last device is `$last`) after the judgement, while the kernel has the array; what it contains is summed again afterwards.
+    /// Shell commands run on `$md` (its devices are `${disks[@]}`, the last of them `$last`) after the judgement, while the kernel has the array; what it contains is summed again afterwards.
     pub then: String,
     /// Extra options for `mdadm --assemble`.
     pub assemble: String,
@@ -107,6 +107,7 @@ fn judge_one(n: usize, exhibit: &Exhibit, disks: &str) -> String {
         r#"
 echo "== md{n}"
 md=md{n}
+disks=({disks})
 last={last}
 mdadm --examine {disks}
 echo "{EXAMINED}"

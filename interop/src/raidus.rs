@@ -1,11 +1,14 @@
 //! raidus, in this process, on image files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use raidus_assembly::Options;
-use raidus_engine::{MemberState, RequestError, Tunables};
+use raidus_engine::control::{Command, Event, SyncEnd, SyncRequest};
+use raidus_engine::{MemberState, RequestError, SyncAction, Tunables};
 use raidus_runtime::{ArrayHandle, OpenOptions, RunOptions, open_array, start};
 use sha2::{Digest, Sha256};
 
@@ -16,6 +19,7 @@ pub struct Raidus {
     pub content: Vec<u8>,
     /// Ranges of bytes that could not be read when it was opened; zeroes in `content`.
     pub unreadable: Ranges,
+    events: Receiver<Event>,
 }
 
 /// Half-open ranges of bytes of the array.
@@ -63,7 +67,8 @@ impl Raidus {
         let opened = open_array(images, &options)?;
         let run = RunOptions { pool_bytes: 8 << 20, connection_bytes: 4 << 20, pin: false, ..RunOptions::default() };
         let handle = start(opened.config, opened.members, run)?;
-        let mut array = Raidus { handle, content: Vec::new(), unreadable: Vec::new() };
+        let events = handle.events();
+        let mut array = Raidus { handle, content: Vec::new(), unreadable: Vec::new(), events };
         (array.content, array.unreadable) = array.read()?;
         Ok(array)
     }
@@ -141,6 +146,27 @@ impl Raidus {
             std::thread::sleep(Duration::from_millis(10));
         }
         bail!("still syncing after a minute: {:?}", self.handle.status())
+    }
+
+    /// Has everything compared, and fails if anything disagrees.
+    pub fn check(&self) -> Result<()> {
+        self.handle.command(Command::Sync(SyncRequest::Check))?;
+        for _ in 0..6000 {
+            let sync = self.handle.status().context("the array has ended")?.sync;
+            if let Some(end) = sync.last.filter(|end| end.action == SyncAction::Check && sync.action.is_none()) {
+                ensure!(end.complete && end.unreadable.is_empty(), "the check did not come to its end: {end:?}");
+                ensure!(end.mismatch_sectors == 0, "the check found {:?}", end.mismatches);
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("still checking after a minute: {:?}", self.handle.status())
+    }
+
+    /// What was synced since the last time that this was asked.
+    pub fn syncs(&self) -> Vec<Arc<SyncEnd>> {
+        let ended = |event| if let Event::SyncEnded { report, .. } = event { Some(report) } else { None };
+        self.events.try_iter().filter_map(ended).collect()
     }
 
     /// Stops in order.

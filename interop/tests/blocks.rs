@@ -7,65 +7,19 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use interop::program::{self, Daemon};
-use interop::{Exhibit, Raidus, Rng, judge, scratch};
+use interop::{Exhibit, LargeSectors, Raidus, Rng, judge, said, scratch};
 use raidus_assembly::Options;
 use raidus_engine::RequestError;
 
-/// Set to skip, with a word, what this machine cannot do.
-const NO_TOOLS: &str = "RAIDUS_TEST_NO_TOOLS";
+const BLOCK: u32 = LargeSectors::BLOCK;
+const MIB: u64 = 12;
 
-const BLOCK: u32 = 4096;
-
-/// Image files as disks with large sectors.
-struct Disks {
-    images: Vec<PathBuf>,
-    loops: Vec<PathBuf>,
-}
-
-impl Disks {
-    fn new(dir: &Path, count: usize) -> Result<Disks> {
-        let mut disks = Disks { images: Vec::new(), loops: Vec::new() };
-        for n in 0..count {
-            let image = dir.join(format!("disk{n}"));
-            File::create(&image)?.set_len(12 << 20)?;
-            let size = format!("--sector-size={BLOCK}");
-            let name = run(Command::new("losetup").args(["--find", "--show", &size]).arg(&image))?;
-            disks.loops.push(name.trim_end().into());
-            disks.images.push(image);
-        }
-        Ok(disks)
-    }
-}
-
-impl Drop for Disks {
-    fn drop(&mut self) {
-        for device in &self.loops {
-            let _ = Command::new("losetup").arg("--detach").arg(device).status();
-        }
-    }
-}
-
-fn run(command: &mut Command) -> Result<String> {
-    let out = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-    Ok(String::from_utf8(out.stdout)?)
-}
-
-/// Whether there are such devices; says why not.
-fn can_loop() -> bool {
-    let dir = scratch();
-    let Err(why) = Disks::new(dir.path(), 1) else { return true };
-    assert!(std::env::var_os(NO_TOOLS).is_some(), "no loop devices: {why:#}; set {NO_TOOLS} to skip what needs them");
-    eprintln!("skipped, no loop devices: {why:#}");
-    false
-}
-
-fn create(dir: &Path, words: &[&str], disks: &Disks) -> Result<()> {
+fn create(dir: &Path, words: &[&str], disks: &LargeSectors) -> Result<()> {
     let words = ["create", "--assume-clean"].iter().chain(words).map(OsStr::new);
     let made = program::run(dir, words.chain(disks.loops.iter().map(|d| d.as_os_str())))?;
     ensure!(made.status.success(), "raidus create: {}", String::from_utf8_lossy(&made.stderr));
@@ -74,7 +28,7 @@ fn create(dir: &Path, words: &[&str], disks: &Disks) -> Result<()> {
 
 #[test]
 fn arrays_on_disks_of_large_sectors() {
-    if !can_loop() {
+    if !LargeSectors::possible() {
         return;
     }
     let shapes: [(&[&str], usize); 6] = [
@@ -98,7 +52,7 @@ fn arrays_on_disks_of_large_sectors() {
 }
 
 fn exercise(dir: &Path, words: &[&str], count: usize, seed: u64) -> Result<Exhibit> {
-    let disks = Disks::new(dir, count)?;
+    let disks = LargeSectors::new(dir, count, MIB)?;
     create(dir, words, &disks)?;
     let mut rng = Rng(seed);
 
@@ -141,7 +95,7 @@ fn refuses_less(array: &Raidus) -> Result<()> {
 
 #[test]
 fn front_ends_on_disks_of_large_sectors() {
-    if !can_loop() {
+    if !LargeSectors::possible() {
         return;
     }
     front_ends().unwrap_or_else(|e| panic!("{e:#}"));
@@ -150,7 +104,7 @@ fn front_ends_on_disks_of_large_sectors() {
 /// NBD tells its clients, and refuses those who do not listen; FUSE takes bytes anywhere.
 fn front_ends() -> Result<()> {
     let dir = scratch();
-    let disks = Disks::new(dir.path(), 4)?;
+    let disks = LargeSectors::new(dir.path(), 4, MIB)?;
     let [run_dir, mount] = ["run", "mount"].map(|name| dir.path().join(name));
     std::fs::create_dir(&run_dir)?;
     std::fs::create_dir(&mount)?;
@@ -177,10 +131,10 @@ fn front_ends() -> Result<()> {
     drop(file);
 
     let uri = format!("nbd+unix:///md0?socket={}", daemon.nbd()?.trim_start_matches("unix:"));
-    let info = run(Command::new("nbdinfo").arg(&uri))?;
+    let info = said(Command::new("nbdinfo").arg(&uri))?;
     ensure!(info.contains("block_size_minimum: 4096"), "{info}");
     let small = ["-f", "raw", "-c", "write -P 7 512 512", "-c", "read -P 7 512 512", &uri];
-    let out = run(Command::new("qemu-io").args(small))?;
+    let out = said(Command::new("qemu-io").args(small))?;
     ensure!(!out.contains("failed"), "a client that keeps to the block size is served: {out}");
     daemon.stop()
 }

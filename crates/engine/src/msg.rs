@@ -107,6 +107,11 @@ pub enum Message {
         /// The window.
         window: u64,
     },
+    /// Shard → Control: whether clients have requests here, or had until just now; answer to `SyncLoadAsk`.
+    SyncLoad {
+        /// They do.
+        busy: bool,
+    },
     /// Shard → Control: the job ended.
     SyncDone {
         /// The window.
@@ -183,6 +188,8 @@ pub enum Message {
     /// Control → Shard: do this, and say `SyncDone`. On mirrored levels all shards are barred from the ranges; on parity levels
     /// the shard owns their stripes.
     Sync(SyncJob),
+    /// Control → Shard: say `SyncLoad`.
+    SyncLoadAsk,
     /// Control → Shard: finish what is under way, give all leases back, say `Drained`; refuse new requests from now on.
     Drain,
 

@@ -84,8 +84,6 @@ pub struct SyncOutcome {
     pub unreadable: Vec<(Sector, Sectors)>,
     /// Writes that failed, as (member, device sector, length); the failures are reported on their own.
     pub failed_writes: Vec<(MemberId, Sector, Sectors)>,
-    /// Clients had requests under way meanwhile.
-    pub busy: bool,
 }
 
 /// A run of sectors in which blocks disagree.

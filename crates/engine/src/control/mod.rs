@@ -288,6 +288,7 @@ impl Control {
             Message::Suspended { number } => self.on_suspended(shard, number),
             Message::ReadError { start, len } => self.on_read_error(start, len),
             Message::SyncBarred { window } => self.on_sync_barred(shard, window),
+            Message::SyncLoad { busy } => self.on_sync_load(now, shard, busy),
             Message::SyncDone { window, outcome } => self.on_sync_done(now, window, *outcome),
             Message::LeaseGranted(_)
             | Message::LeaseRefused { .. }
@@ -303,6 +304,7 @@ impl Control {
             | Message::FlushDone { .. }
             | Message::SyncBar { .. }
             | Message::SyncUnbar { .. }
+            | Message::SyncLoadAsk
             | Message::Sync(_)
             | Message::Drain
             | Message::Stripe(_)

@@ -66,6 +66,8 @@ pub struct Shard {
     pieces: Slab<Piece>,
     mirrors: Slab<MirrorWrite>,
     stripes: Slab<StripeOp>,
+    /// When a client last asked for something.
+    last_request_at: Option<Nanos>,
     /// Requests that arrived while `requests_max` were under way.
     queued: VecDeque<Request>,
 
@@ -198,6 +200,7 @@ impl Shard {
             scratch,
             logged,
             record: Record::new(&map),
+            last_request_at: None,
             requests: Slab::new(),
             pieces: Slab::new(),
             mirrors: Slab::new(),
@@ -313,6 +316,7 @@ impl Shard {
     }
 
     fn on_request(&mut self, now: Nanos, request: Request) {
+        self.last_request_at = Some(now);
         if let Err(error) = self.admissible(&request) {
             self.out.push_back(Output::Reply(Reply { id: request.id, result: Err(error) }));
         } else if self.requests.len() >= self.tunables.requests_max || !self.queued.is_empty() {
@@ -421,6 +425,7 @@ impl Shard {
             Message::FlushDone { token, result } => self.piece_done(token as usize, result),
             Message::SyncBar { window, ranges } => self.on_sync_bar(window, &ranges),
             Message::SyncUnbar { window } => self.on_sync_unbar(window),
+            Message::SyncLoadAsk => self.on_sync_load_ask(now),
             Message::Sync(job) => self.on_sync_job(now, job),
             Message::LeaseHold => self.leases.hold(),
             Message::LeaseRelease { anew } => self.on_release(anew),
@@ -445,6 +450,7 @@ impl Shard {
             | Message::ReadError { .. }
             | Message::BadBlocksWritten { .. }
             | Message::SyncBarred { .. }
+            | Message::SyncLoad { .. }
             | Message::SyncDone { .. } => debug_assert!(false, "a message for Control came to a shard"),
         }
     }

@@ -140,6 +140,9 @@ impl Control {
         if !self.may_sync() {
             self.sync.interrupt();
         }
+        if self.sync.speed.asks(now) {
+            self.out.broadcast(self.tunables.shards, &Message::SyncLoadAsk);
+        }
         self.issue_windows(now);
         self.take_checkpoint(now);
         self.sync.running.is_none()
@@ -202,7 +205,7 @@ impl Control {
         if barred {
             self.out.broadcast(self.tunables.shards, &Message::SyncUnbar { window });
         }
-        self.sync.speed.on_done(now, done.hi - done.lo, outcome.busy);
+        self.sync.speed.on_done(now, done.hi - done.lo);
         run.note(&outcome);
         let map = &self.map;
         let recorded = |(member, sector, len): &(MemberId, Sector, Sectors)| {
@@ -215,6 +218,10 @@ impl Control {
         } else {
             run.on_done(done.lo, done.hi);
         }
+    }
+
+    pub(super) fn on_sync_load(&mut self, now: Nanos, shard: ShardId, busy: bool) {
+        self.sync.speed.on_load(now, shard, busy);
     }
 
     pub(super) fn on_sync_barred(&mut self, shard: ShardId, window: u64) {
@@ -250,7 +257,7 @@ impl Control {
         }
         match &self.sync.running {
             Some(run) if run.stop.is_none() && run.next < run.end && self.has_room(run) => {
-                Some(self.sync.speed.next_at())
+                Some(self.sync.speed.timeout())
             }
             Some(_) => None,
             None if self.choose().is_some() || !self.spares_to_seat().is_empty() => Some(self.sync.retry_at),

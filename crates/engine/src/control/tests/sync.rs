@@ -8,7 +8,7 @@ use crate::control::{Command, CommandError, Event, SyncRequest};
 use crate::io::Input;
 use crate::map::MemberState;
 use crate::msg::{Message, Peer, ShardId};
-use crate::sync::{SyncAction, SyncJob, SyncOutcome, SyncWork};
+use crate::sync::{SyncAction, SyncJob, SyncWork};
 
 const RAID5: Setup = Setup { level: Level::Raid5, disks: 3, shards: 1, ..RAID1 };
 
@@ -179,22 +179,30 @@ fn clients_keep_a_sync_at_its_floor() {
     unfreeze(&mut rig);
     let open = jobs(&mut rig);
     assert!(open.len() >= 2, "while nobody is there, several go out at once");
-    let busy = SyncOutcome { busy: true, ..SyncOutcome::default() };
+    rig.turn(vec![(0, Message::SyncLoad { busy: true })]);
     for job in open {
-        rig.turn(vec![(0, Message::SyncDone { window: job.window, outcome: Box::new(busy.clone()) })]);
+        rig.turn(vec![done(job.window)]);
     }
     let next = jobs(&mut rig);
     assert_eq!(next.len(), 1, "one at a time beside clients");
-    rig.turn(vec![(0, Message::SyncDone { window: next[0].window, outcome: Box::new(busy) })]);
+    rig.turn(vec![done(next[0].window)]);
     rig.settle();
     assert!(jobs(&mut rig).is_empty(), "1 MiB was just done");
-    // 1 MiB at 1 MiB a second.
-    let due = rig.control.poll_timeout().expect("it goes on by itself");
-    assert!(due > rig.now && due <= rig.now.plus(Nanos::from_millis(1001)), "{due:?} at {:?}", rig.now);
-    rig.now = due;
-    rig.control.handle(due, Input::Timeout);
-    rig.end_turn();
-    assert_eq!(jobs(&mut rig).len(), 1);
+    // 1 MiB at 1 MiB a second; meanwhile shards are asked whether the clients are still there.
+    let (from, mut asked, mut issued) = (rig.now, 0, false);
+    while !issued {
+        let due = rig.control.poll_timeout().expect("it goes on by itself");
+        assert!(due > rig.now, "{due:?} at {:?}", rig.now);
+        rig.now = due;
+        rig.control.handle(due, Input::Timeout);
+        rig.end_turn();
+        let sent = rig.take_sent();
+        asked += sent.iter().filter(|(_, m)| matches!(m, Message::SyncLoadAsk)).count();
+        issued = sent.iter().any(|(_, m)| matches!(m, Message::Sync(_)));
+    }
+    assert!(asked >= 3, "asked {asked} times");
+    let took = rig.now.since(from);
+    assert!(took > Nanos::from_millis(950) && took < Nanos::from_millis(1050), "{took:?}");
 }
 
 #[test]

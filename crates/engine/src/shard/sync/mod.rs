@@ -26,6 +26,9 @@ use crate::io::{Blocks, Compare, IoToken, MemAddr, MemberError, MemberOp, Output
 use crate::msg::Message;
 use crate::sync::{Healed, Ranges, SyncJob, SyncOutcome, SyncWork};
 
+/// A client that asked for something within this time counts as there: it may be thinking of its next request.
+const LINGER: Nanos = Nanos::from_millis(200);
+
 /// The sync work of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
@@ -121,11 +124,15 @@ impl Shard {
         }
     }
 
+    pub(super) fn on_sync_load_ask(&mut self, now: Nanos) {
+        let lately = self.last_request_at.is_some_and(|at| now.since(at) < LINGER);
+        self.tell_control(Message::SyncLoad { busy: lately || self.outstanding() > 0 });
+    }
+
     pub(super) fn on_sync_job(&mut self, now: Nanos, job: SyncJob) {
         let ranges = job.ranges.clone();
         // The window counts as an operation of its own until all are started.
-        let outcome = SyncOutcome { busy: self.outstanding() > 0, ..SyncOutcome::default() };
-        let window = self.syncs.windows.insert(Window { job, ops: 1, outcome });
+        let window = self.syncs.windows.insert(Window { job, ops: 1, outcome: SyncOutcome::default() });
         let segment = self.sync_segment();
         for (start, len) in ranges.iter() {
             let end = *start + *len;
@@ -292,7 +299,6 @@ impl Shard {
             return;
         }
         let mut done = self.syncs.windows.remove(window);
-        done.outcome.busy |= self.outstanding() > 0;
         done.outcome.mismatches.sort_unstable_by_key(|m| m.start);
         self.tell_control(Message::SyncDone { window: done.job.window, outcome: Box::new(done.outcome) });
     }
