@@ -3,12 +3,14 @@
 //! `cargo bench -p raidus-parity --bench ratio [-- BACKEND… OPERATION… --check]`. A ratio above 1 means that we are faster. *Warm*:
 //! the same row again and again, in cache if it fits. *Cold*: rows in turn from more memory than caches hold, and we are told so
 //! ([`Backend::cold`]), as the engine tells it of rebuilds. In each round both sides do the same amount of work, one right after the
-//! other, in alternating order, so that a noisy machine disturbs both alike. The whole table is swept several times, each time in
-//! other memory, since luck with its placement lasts as long as a block does; a cell is the median of its sweeps, in brackets the
-//! least and the greatest. With `--check`, XOR and P+Q are *level* or the run fails: no cell's median is below [`LEVEL`].
+//! other, in alternating order, so that a noisy machine disturbs both alike. Where a process's memory lies decides a few in a hundred
+//! for as long as it lives, so several processes sweep the whole table, each several times; a cell is the median of all its sweeps, in
+//! brackets the least and the greatest. With `--check`, XOR and P+Q are *level* or the run fails: no cell's median is below [`LEVEL`].
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Op, RIVAL, Work};
@@ -16,7 +18,9 @@ use raidus_parity::Backend;
 
 const LENGTHS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const MEMBERS: [usize; 6] = [3, 4, 6, 8, 12, 16];
-const SWEEPS: usize = 9;
+const PROCESSES: usize = 7;
+/// Of each process.
+const SWEEPS: usize = 3;
 const ROUNDS: usize = 15;
 /// Both sides are bound by memory in most cells, where repeats on a quiet machine differ by a few in a hundred.
 const LEVEL: f64 = 0.95;
@@ -24,67 +28,94 @@ const ROUND_TIME: Duration = Duration::from_micros(300);
 /// More than the last-level cache of most machines.
 const COLD_BYTES: usize = 160 << 20;
 
-fn main() {
-    let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let named: Vec<Backend> = only.iter().filter_map(|name| Backend::named(name)).collect();
-    let backends = if named.is_empty() { vec![Backend::detect()] } else { named };
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| only.contains(&format!("{op:?}").to_lowercase())).collect();
-    let ops = if ops.is_empty() { Op::ALL.to_vec() } else { ops };
-    let mut behind = Vec::new();
-    for backend in backends {
-        println!("{} against {RIVAL}\n", backend.name());
-        for &op in &ops {
-            for cold in [false, true] {
-                let table = sweep(backend, op, cold);
-                print_table(op, cold, &table);
-                if matches!(op, Op::Xor | Op::Pq) {
-                    let cells = LENGTHS
-                        .iter()
-                        .zip(&table)
-                        .flat_map(|(len, row)| MEMBERS.iter().zip(row).map(move |cell| (len, cell)));
-                    let low = cells.filter(|(_, (_, cell))| !cell.is_empty() && median(cell) < LEVEL);
-                    behind.extend(low.map(|(len, (members, cell))| {
-                        let temperature = if cold { "cold" } else { "warm" };
-                        format!("{op:?} {temperature}, {} KiB, {members} members: {:.2}", len >> 10, median(cell))
-                    }));
-                }
+/// Given to the processes that measure; they print a line per ratio.
+const SWEEP: &str = "--sweep";
+
+/// What a cell measures: backend, operation, cold or warm, length, members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell {
+    backend: &'static str,
+    op: Op,
+    cold: bool,
+    len: usize,
+    members: usize,
+}
+
+impl Cell {
+    /// All that the arguments name, in the order in which they are printed.
+    fn named(args: &[String]) -> Vec<Cell> {
+        let backends: Vec<Backend> = args.iter().filter_map(|name| Backend::named(name)).collect();
+        let backends = if backends.is_empty() { vec![Backend::detect()] } else { backends };
+        let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| args.contains(&format!("{op:?}").to_lowercase())).collect();
+        let ops = if ops.is_empty() { Op::ALL.to_vec() } else { ops };
+        let mut cells = Vec::new();
+        for (backend, op) in backends.iter().flat_map(|backend| ops.iter().map(move |op| (backend.name(), *op))) {
+            for (cold, len) in [false, true].into_iter().flat_map(|cold| LENGTHS.map(|len| (cold, len))) {
+                // An array of three with two parities is a mirror.
+                let wide = MEMBERS.into_iter().filter(|n| !(matches!(op, Op::Pq | Op::RecoverTwo) && *n < 4));
+                cells.extend(wide.map(|members| Cell { backend, op, cold, len, members }));
             }
         }
+        cells
     }
+
+    fn title(&self) -> String {
+        format!("{:?} {}", self.op, if self.cold { "cold" } else { "warm" })
+    }
+
+    /// The median of their time over ours.
+    fn measure(&self) -> f64 {
+        let backend = Backend::named(self.backend).expect("it was chosen by its name or is the best");
+        let backend = if self.cold { backend.cold() } else { backend };
+        measure(backend, self.op, self.members, self.len, self.cold)
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let cells = Cell::named(&args);
+    if args.iter().any(|arg| arg == SWEEP) {
+        (0..SWEEPS).for_each(|_| cells.iter().for_each(|cell| println!("{}", cell.measure())));
+        return;
+    }
+    let mut ratios: BTreeMap<Cell, Vec<f64>> = BTreeMap::new();
+    for _ in 0..PROCESSES {
+        for (cell, ratio) in cells.iter().cycle().zip(swept(&args)) {
+            ratios.entry(*cell).or_default().push(ratio);
+        }
+    }
+    print_tables(&cells, &ratios);
+    let gated = |cell: &&Cell| matches!(cell.op, Op::Xor | Op::Pq) && median(&ratios[cell]) < LEVEL;
+    let say =
+        |c: &Cell| format!("{}, {} KiB, {} members: {:.2}", c.title(), c.len >> 10, c.members, median(&ratios[c]));
+    let behind: Vec<String> = cells.iter().filter(gated).map(say).collect();
     println!("XOR and P+Q below {LEVEL}: {}", if behind.is_empty() { "none".into() } else { behind.join("; ") });
-    if std::env::args().any(|arg| arg == "--check") && !behind.is_empty() {
+    if args.iter().any(|arg| arg == "--check") && !behind.is_empty() {
         std::process::exit(1);
     }
 }
 
-/// The ratios of each cell, one per sweep, by length and members; none where there is nothing to compute.
-type Table = [[Vec<f64>; MEMBERS.len()]; LENGTHS.len()];
-
-fn sweep(backend: Backend, op: Op, cold: bool) -> Table {
-    let backend = if cold { backend.cold() } else { backend };
-    let mut table = Table::default();
-    for _ in 0..SWEEPS {
-        for (row, len) in table.iter_mut().zip(LENGTHS) {
-            for (cell, members) in row.iter_mut().zip(MEMBERS) {
-                // An array of three with two parities is a mirror.
-                if !(matches!(op, Op::Pq | Op::RecoverTwo) && members < 4) {
-                    cell.push(measure(backend, op, members, len, cold));
-                }
-            }
-        }
-    }
-    table
+/// The ratios that a new process measures: of each cell, in order, again and again.
+fn swept(args: &[String]) -> Vec<f64> {
+    let this = std::env::current_exe().expect("a path of this program");
+    let output = Command::new(this).args(args).arg(SWEEP).output().expect("this program can be run again");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.parse().expect("a ratio")).collect()
 }
 
-fn print_table(op: Op, cold: bool, table: &Table) {
-    let title = format!("{op:?} {}", if cold { "cold" } else { "warm" });
-    println!("| {title:16} | {} |", MEMBERS.map(|members| format!("{members:2} members      ")).join(" | "));
-    println!("|---|{}", "---|".repeat(MEMBERS.len()));
-    for (len, row) in LENGTHS.iter().zip(table) {
-        let cells: Vec<String> = row.iter().map(|cell| describe(cell)).collect();
-        println!("| {:12} KiB | {} |", len >> 10, cells.join(" | "));
+/// A table per backend, operation and temperature: lengths down, members across.
+fn print_tables(cells: &[Cell], ratios: &BTreeMap<Cell, Vec<f64>>) {
+    for table in cells.chunk_by(|a, b| (a.backend, a.op, a.cold) == (b.backend, b.op, b.cold)) {
+        println!("{} against {RIVAL}\n", table[0].backend);
+        println!("| {:16} | {} |", table[0].title(), MEMBERS.map(|n| format!("{n:2} members      ")).join(" | "));
+        println!("|---|{}", "---|".repeat(MEMBERS.len()));
+        for row in table.chunk_by(|a, b| a.len == b.len) {
+            let cells =
+                MEMBERS.map(|n| row.iter().find(|cell| cell.members == n).map_or(&[][..], |cell| &ratios[cell]));
+            println!("| {:12} KiB | {} |", row[0].len >> 10, cells.map(describe).join(" | "));
+        }
+        println!();
     }
-    println!();
 }
 
 fn describe(cell: &[f64]) -> String {

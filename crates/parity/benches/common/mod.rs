@@ -5,7 +5,7 @@ use raidus_parity::recovery::{Lost, recover as rows_of};
 use raidus_parity::{Backend, Row};
 
 /// The operations measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     /// P of members − 1 data blocks.
     Xor,
