@@ -18,7 +18,7 @@ pub(crate) const XOR_FROM: usize = 512 << 10;
 pub(crate) const PQ_FROM: usize = 12 << 20;
 
 /// How much of each block is asked for before the first step, in bytes.
-const PREFETCH: usize = 1024;
+const PREFETCH: usize = 256;
 
 /// Asks for the start of every block; the last first, as the kernels go.
 #[inline(always)]
