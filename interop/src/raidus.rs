@@ -1,8 +1,8 @@
 //! raidus, in this process, on image files.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,7 +19,7 @@ pub struct Raidus {
     pub content: Vec<u8>,
     /// Ranges of bytes that could not be read when it was opened; zeroes in `content`.
     pub unreadable: Ranges,
-    events: Receiver<Event>,
+    events: Mutex<Receiver<Event>>,
 }
 
 /// Half-open ranges of bytes of the array.
@@ -67,7 +67,7 @@ impl Raidus {
         let opened = open_array(images, &options)?;
         let run = RunOptions { pool_bytes: 8 << 20, connection_bytes: 4 << 20, pin: false, ..RunOptions::default() };
         let handle = start(opened.config, opened.members, run)?;
-        let events = handle.events();
+        let events = Mutex::new(handle.events());
         let mut array = Raidus { handle, content: Vec::new(), unreadable: Vec::new(), events };
         (array.content, array.unreadable) = array.read()?;
         Ok(array)
@@ -166,7 +166,8 @@ impl Raidus {
     /// What was synced since the last time that this was asked.
     pub fn syncs(&self) -> Vec<Arc<SyncEnd>> {
         let ended = |event| if let Event::SyncEnded { report, .. } = event { Some(report) } else { None };
-        self.events.try_iter().filter_map(ended).collect()
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.try_iter().filter_map(ended).collect()
     }
 
     /// Stops in order.
