@@ -136,6 +136,23 @@ unsafe fn horner<V: Vector, const N: usize, const P: bool, const Q: bool>(
     }
 }
 
+/// Like [`pq`] with both parities, for stores past the caches, and no block in place of P. Such stores like long runs to one place,
+/// longer than there are registers for both sums: so P first and then Q, of data that is in the first-level cache by then.
+#[inline(always)]
+pub(crate) unsafe fn pq_in_turn<V: Vector>(p: *mut u8, q: *mut u8, data: &[Term], len: usize) {
+    // SAFETY: as in `xor`.
+    unsafe { sweep!(V, 8, len, |at| pq_turn_step::<_, _>(p, q, data, at)) }
+}
+
+#[inline(always)]
+unsafe fn pq_turn_step<V: Vector, const N: usize>(p: *mut u8, q: *mut u8, data: &[Term], at: usize) {
+    // SAFETY: as in `xor_step`; no input of Q is where P has been written.
+    unsafe {
+        p_step::<V, N>(p, data, at);
+        q_step::<V, N>(q, data, at);
+    }
+}
+
 /// How many blocks are read side by side where they come from memory. Page-aligned blocks compete for the same sets of the caches,
 /// which hold eight lines or so: of more blocks, lines that the hardware has fetched ahead are gone again before they are used.
 pub(crate) const ABREAST: usize = 8;
@@ -367,11 +384,12 @@ unsafe fn load<V: Vector, const N: usize>(block: *const u8, at: usize) -> [V; N]
 unsafe fn store<V: Vector, const N: usize>(run: &[V; N], block: *mut u8, at: usize) {
     // SAFETY: as in `xor_step`.
     unsafe {
-        if let Ok(four) = <[V; 4]>::try_from(&run[..]) {
-            return V::store_four(four, block.add(at));
-        }
-        for (i, register) in run.iter().enumerate() {
-            register.store(block.add(at + i * V::BYTES));
+        for (n, part) in run.chunks(4).enumerate() {
+            let to = block.add(at + n * 4 * V::BYTES);
+            match <[V; 4]>::try_from(part) {
+                Ok(four) => V::store_four(four, to),
+                Err(_) => part.iter().enumerate().for_each(|(i, register)| register.store(to.add(i * V::BYTES))),
+            }
         }
     }
 }

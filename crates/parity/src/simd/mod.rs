@@ -147,6 +147,11 @@ macro_rules! entry_points {
                         $crate::simd::Parities { p: Some(p), q: Some(q) } if data.len() > kernel::ABREAST => {
                             kernel::pq_in_groups::<$vector, streaming::Streaming<$vector>>(p, q, data, len)
                         }
+                        $crate::simd::Parities { p: Some(p), q: Some(q) }
+                            if data.iter().all(|term| term.0 != p.cast_const()) =>
+                        {
+                            kernel::pq_in_turn::<streaming::Streaming<$vector>>(p, q, data, len)
+                        }
                         _ => kernel::pq::<streaming::Streaming<$vector>>(out, data, len),
                     }
                     if !cold { <$vector>::fence(); }
