@@ -314,10 +314,10 @@ fn cold_blocks_are_right_too() {
     }
 }
 
-/// More cold blocks than are read side by side, with gaps in their exponents, lengths around a lap, and P over one of its sources.
+/// Few cold blocks and more than are read side by side, with gaps in their exponents, lengths around a lap, and P over one of its sources.
 #[test]
-fn wide_cold_rows_are_right_too() {
-    for (count, len) in [(9, 1), (9, 2048), (14, 2048 + 77), (17, 4096 + 100), (33, 64)] {
+fn cold_rows_of_any_width_are_right_too() {
+    for (count, len) in [(4, 4096 + 77), (8, 300), (9, 1), (9, 2048), (14, 2048 + 77), (17, 4096 + 100), (33, 64)] {
         let exponent = |block: usize| (block + block / 5 * 2) as u8 + 1;
         let data: Vec<(Vec<u8>, u8)> = (0..count)
             .map(|k| ((0..len).map(|i: usize| (i.wrapping_mul(0x9e37_79b1) >> (k % 23)) as u8).collect(), exponent(k)))
