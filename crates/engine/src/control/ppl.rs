@@ -75,6 +75,8 @@ enum Unit {
     Writing {
         token: IoToken,
         ops: Vec<Op>,
+        /// The member is out meanwhile.
+        dropped: bool,
     },
     /// These writes have not ended.
     Open(BTreeSet<Op>),
@@ -122,34 +124,36 @@ impl Logs {
     pub fn done(&mut self, token: IoToken, result: Result<(), MemberError>) -> bool {
         let is_it = |log: &Log| matches!(log.unit, Unit::Writing { token: t, .. } if t == token);
         let Some(index) = self.members.iter().position(is_it) else { return false };
-        let Unit::Writing { ops, .. } = std::mem::take(&mut self.members[index].unit) else { return false };
-        if result.is_err() {
+        let Unit::Writing { ops, dropped, .. } = std::mem::take(&mut self.members[index].unit) else { return false };
+        if result.is_err() && !dropped {
             self.failed.push(MemberId(index as u16));
         }
+        let logged = result.is_ok() && !dropped;
         for op in &ops {
             if let Some(waiting) = self.waiting.get_mut(op) {
                 waiting.logs -= 1;
-                waiting.lost |= result.is_err();
+                waiting.lost |= !logged;
             }
         }
-        if result.is_ok() {
+        if logged {
             self.members[index].unit = Unit::Open(ops.into_iter().collect());
         }
         true
     }
 
-    /// A member is out: whatever it was to log is not logged there.
+    /// A member is out: whatever it was to log is not logged there. The writes of a unit under way wait for its end, as the unit reads
+    /// their memory.
     fn drop_log(&mut self, member: MemberId) {
-        let log = std::mem::take(self.log(member));
-        let unwritten = match log.unit {
-            Unit::Writing { ops, .. } => ops,
-            Unit::None | Unit::Open(_) | Unit::Ended | Unit::Flushing(_) => Vec::new(),
-        };
-        for op in unwritten.into_iter().chain(log.queue.into_iter().map(|(op, _)| op)) {
+        let Log { mut unit, queue, .. } = std::mem::take(self.log(member));
+        for (op, _) in queue {
             if let Some(waiting) = self.waiting.get_mut(&op) {
                 waiting.logs -= 1;
                 waiting.lost = true;
             }
+        }
+        if let Unit::Writing { dropped, .. } = &mut unit {
+            *dropped = true;
+            self.log(member).unit = unit;
         }
     }
 
@@ -287,8 +291,7 @@ impl Control {
         let Some(logs) = &mut self.logs else { return };
         if broken {
             // They will find that out.
-            logs.waiting.values_mut().for_each(|waiting| waiting.logs = 0);
-            logs.members.iter_mut().for_each(|log| *log = Log::default());
+            (0..logs.members.len()).for_each(|index| logs.drop_log(MemberId(index as u16)));
         }
         for (shard, ops) in logs.take_ready(recorded) {
             self.out.send(shard, Message::LogGranted(ops));
@@ -304,7 +307,7 @@ impl Control {
             let op = MemberOp::WriteLog { sector: start + at, unit: Box::new(unit) };
             self.counters.log_units += 1;
             let token = self.out.io(member, op);
-            logs.log(member).unit = Unit::Writing { token, ops };
+            logs.log(member).unit = Unit::Writing { token, ops, dropped: false };
         }
     }
 

@@ -2,8 +2,8 @@
 
 use raidus_units::{Level, Sector, Sectors, Slot};
 
-use super::rig::{RAID1, Rig, Setup, want};
-use crate::io::{LogEntry, MemAddr};
+use super::rig::{RAID1, Rig, Setup, failed, want};
+use crate::io::{LogEntry, MemAddr, MemberOp};
 use crate::msg::{LogWant, Message};
 
 const RAID5: Setup = Setup { level: Level::Raid5, disks: 3, log: Some(600), ..RAID1 };
@@ -141,6 +141,22 @@ fn a_member_whose_log_cannot_be_written_fails_and_that_is_recorded_before_the_wr
     rig.turn(vec![ended(0, 1), write(0, 2, 2, 8)]);
     assert!(rig.take_log().is_empty());
     assert_eq!(granted(&mut rig), [(0, 2)]);
+}
+
+#[test]
+fn a_write_waits_for_the_end_of_its_unit_though_the_member_is_out() {
+    for missing in [0, 1] {
+        let mut rig = writing(Setup { missing, ..RAID5 });
+        rig.turn(vec![write(0, 1, 1, 8)]);
+        let unit = rig.io.iter().position(|io| matches!(io.op, MemberOp::WriteLog { .. })).expect("a unit");
+        let unit = rig.io.remove(unit);
+        rig.turn(vec![failed(0, 1)]);
+        rig.settle();
+        assert!(granted(&mut rig).is_empty(), "the unit reads the write's memory");
+        rig.io.push(unit);
+        rig.complete();
+        assert_eq!(granted(&mut rig), [(0, 1)]);
+    }
 }
 
 #[test]
