@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use raidus_sim::{Failure, Options, Plant, Stats, run_seed};
@@ -60,9 +60,13 @@ fn plant(name: &str) -> Result<Plant> {
     Ok(plant)
 }
 
+/// Long runs say where they are this often, on standard error.
+const WORD_EVERY: Duration = Duration::from_secs(30);
+
 fn play(start: u64, seeds: u64, jobs: usize, failures_max: usize, options: &Options) -> (Stats, Vec<Failure>) {
     let next = AtomicU64::new(0);
     let total = Mutex::new((Stats::default(), Vec::new()));
+    let said = Mutex::new(Instant::now());
     let worker = || {
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +77,15 @@ fn play(start: u64, seeds: u64, jobs: usize, failures_max: usize, options: &Opti
             let mut total = total.lock().expect("no thread panics while holding it");
             match outcome {
                 Ok(stats) => total.0.add(&stats),
-                Err(failure) => total.1.push(*failure),
+                Err(failure) => {
+                    eprintln!("seed {} failed: {}", failure.seed, failure.what);
+                    total.1.push(*failure);
+                }
+            }
+            let mut said = said.lock().expect("no thread panics while holding it");
+            if said.elapsed() >= WORD_EVERY {
+                *said = Instant::now();
+                eprintln!("{} of {seeds} seeds, {} failed", total.0.seeds, total.1.len());
             }
             if total.1.len() >= failures_max {
                 next.store(seeds, Ordering::Relaxed);
