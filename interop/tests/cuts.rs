@@ -9,13 +9,19 @@ use raidus_sim::Unflushed;
 use raidus_sim::cut::{Aftermath, Case, Trouble, cases};
 use raidus_units::Level;
 
-/// Every how many-th cut of a life is judged, unless all are asked for. The first differs from life to life.
+/// Every how many-th cut of a life is judged, unless all are asked for. The first differs from life to life. Another number:
+/// `RAIDUS_CUTS_SAMPLE=4`.
 const SAMPLE: u64 = 19;
 /// Arrays in one boot.
 const BATCH: usize = 40;
 
 fn full() -> bool {
     std::env::var_os("RAIDUS_INTEROP_FULL").is_some()
+}
+
+fn sample() -> u64 {
+    let wanted = std::env::var("RAIDUS_CUTS_SAMPLE").ok().and_then(|n| n.parse().ok());
+    wanted.filter(|n| *n > 0).unwrap_or(SAMPLE)
 }
 
 /// A cut to be judged.
@@ -57,7 +63,7 @@ fn moments() -> Vec<Moment> {
     let mut moments = Vec::new();
     for (n, case) in (0..).zip(cases()) {
         let life = case.live().unwrap_or_else(|e| panic!("{case}: {e}"));
-        let step = if full() { 1 } else { SAMPLE };
+        let step = if full() { 1 } else { sample() };
         for at in (n % step..life.writes).step_by(step as usize) {
             let fates = [Unflushed::Lost, Unflushed::Kept, Unflushed::Torn];
             let each = fates.iter().enumerate().filter(|(k, _)| full() || *k as u64 == (at / step + n) % 3);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raidus_engine::control::{Command, Event, StopError, SyncEnd, SyncRequest};
 use raidus_engine::{ArrayConfig, Input, MemberError, MemberIo, MemberOp, Output, Reply};
-use raidus_format::Superblock;
+use raidus_format::{MetadataVersion, Superblock};
 use raidus_units::{Nanos, Sector, Sectors, Slot};
 
 use crate::disk::{Disk, Store};
@@ -652,8 +652,18 @@ fn brief(output: &Output) -> String {
 
 fn brief_op(op: &MemberOp) -> String {
     match op {
-        MemberOp::WriteMeta { sector, data } => format!("WriteMeta {} bytes at {sector}", data.len()),
+        MemberOp::WriteMeta { sector, data } => {
+            format!("WriteMeta {} bytes at {sector}{}", data.len(), says(data, *sector))
+        }
         MemberOp::WriteLog { sector, unit } => format!("WriteLog at {sector}: {unit:?}"),
         other => format!("{other:?}"),
     }
+}
+
+/// What a superblock says of the array's state, if it is one.
+fn says(block: &[u8], at: Sector) -> String {
+    let parsed = MetadataVersion::ALL.into_iter().find_map(|v| Superblock::parse(block, v, at).ok());
+    let Some(superblock) = parsed else { return String::new() };
+    let facts = superblock.array();
+    format!(": events {}, utime {:?}, clean {}, resync {:?}", facts.events, facts.utime, facts.clean, facts.resync)
 }

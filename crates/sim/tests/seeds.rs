@@ -24,6 +24,8 @@ const REGRESSIONS: &[(u64, &str)] = &[
         310_446,
         "a device that joined was given the number of one that was away; when that was back, both were written as one",
     ),
+    (860, "two attempts at a replay that were both cut short left good members two events behind"),
+    (500_094, "a write's memory was used again while the log of a member that was out still read it"),
 ];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {

@@ -110,7 +110,9 @@ impl Assembled {
         self.members.iter().filter(|m| m.seat.slot().is_some()).try_for_each(|m| disks.flush(m.candidate))
     }
 
-    /// One round of superblocks on everybody, durable at the end; `tail` is where the journal begins from now on.
+    /// One round of superblocks on everybody, durable at the end; `tail` is where the journal begins from now on. The first round
+    /// only levels members that a crash, perhaps of an earlier attempt, left uneven: assembly forgives a member one event, and one
+    /// beyond the highest would leave a good member two behind if this round, too, is cut short.
     fn write_superblocks<D: Disks>(
         &self,
         disks: &mut D,
@@ -118,11 +120,13 @@ impl Assembled {
         tail: Option<Sectors>,
         now: Timestamp,
     ) -> Result<(), ReplayError<D::Error>> {
-        let events = self.members.iter().map(|m| m.superblock.events()).max().unwrap_or_default();
+        let counts = || self.members.iter().filter(|m| m.seat != Seat::Spare).map(|m| m.superblock.events());
+        let (least, most) = (counts().min().unwrap_or_default(), counts().max().unwrap_or_default());
+        let before = if least < most { most - 1 } else { most };
         for member in &self.members {
             let mut superblock = member.superblock.clone();
             let mut array = superblock.array_update();
-            array.events = events.saturating_add(round);
+            array.events = before.saturating_add(round);
             array.utime = now;
             array.resync = ResyncMark::Clean { good_to: self.array.resync };
             let mut own = superblock.member_update();
