@@ -109,7 +109,7 @@ fn the_kernel_is_killed_while_it_resyncs() {
 fn the_kernel_is_killed_while_it_resyncs_and_writes() {
     for taken in take_over(&[(HALF_SYNCED_DIRTY, 300)], true) {
         // A second copy may differ from the first also where it was done already: it is rebuilt anew.
-        if taken.name.starts_with("-l1") {
+        if taken.name.starts_with("-l1 ") {
             continue;
         }
         let recovered = taken.synced_from.iter().find(|(action, _)| *action == SyncAction::Recover);
