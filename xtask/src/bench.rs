@@ -7,6 +7,7 @@
 mod cases;
 mod counted;
 mod instructions;
+mod peers;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ pub struct Args {
     /// With --quick: leave the instructions out.
     #[arg(long, requires = "quick")]
     no_valgrind: bool,
+    /// Compare the NBD server with nbdkit and QEMU: processor time and system calls per request.
+    #[arg(long, conflicts_with_all = ["quick", "docs"])]
+    peers: bool,
     /// How often each pair is measured.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -49,6 +53,9 @@ pub fn run(args: &Args) -> Result<()> {
     let raidus = Raidus { program: shell::release_program("raidus")? };
     if args.quick {
         return quick(&raidus, args);
+    }
+    if args.peers {
+        return peers::measure(&raidus, args.rounds, args.only.as_deref());
     }
     let chosen: Vec<&Case> = CASES.iter().filter(|c| args.only.as_ref().is_none_or(|o| c.name.contains(o))).collect();
     let mut ratios = vec![Vec::new(); chosen.len()];

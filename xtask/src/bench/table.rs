@@ -31,6 +31,12 @@ impl Row {
     }
 }
 
+/// The middle one.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 const BEGIN: &str = "<!-- made by: cargo xtask bench --docs docs -->";
 const END: &str = "<!-- end -->";
 

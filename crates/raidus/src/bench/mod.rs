@@ -4,11 +4,13 @@ mod beside;
 mod load;
 mod members;
 mod report;
+mod serve;
 mod session;
 
 use clap::Args;
 use raidus_assembly::create::BitmapWish;
 use raidus_layout::Geometry;
+use raidus_runtime::RunOptions;
 use raidus_units::{Level, Sectors};
 
 use crate::error::Failure;
@@ -94,6 +96,10 @@ pub struct BenchArgs {
     /// KiB per second and member that a sync does at least; default as ever.
     #[arg(long, value_name = "KIB", requires = "beside")]
     sync_speed_min: Option<u64>,
+    /// Put no load on the array: serve it over NBD (ADDRESS:PORT for TCP, or the path of a Unix socket) to load generators outside,
+    /// until SIGINT or SIGTERM; then say what was counted.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["beside", "no_bare"])]
+    serve: Option<String>,
     /// Leave the bare members out.
     #[arg(long)]
     no_bare: bool,
@@ -159,12 +165,27 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         sleep_in_poll: args.sleep_in_poll,
     };
     session.prepare()?;
+    if let Some(address) = &args.serve {
+        return served(&args, &session, address);
+    }
     let report = wait::while_doing("measuring".to_owned(), || measure(&args, &session, names));
     if session.make.is_some() {
         members::forget(&session.members)?;
     }
     let report = report?;
     if args.json { output::json(&report) } else { output::text(report::table(&report)) }
+}
+
+/// Serves the array instead of measuring it.
+fn served(args: &BenchArgs, session: &Session, address: &str) -> Result<(), Failure> {
+    let running = session.start(RunOptions::default().pool_bytes)?;
+    let counted = serve::run(&running, address);
+    running.stop()?;
+    if session.make.is_some() {
+        members::forget(&session.members)?;
+    }
+    let counted = counted?;
+    if args.json { output::json(&counted) } else { output::text(counted.table()) }
 }
 
 fn make(args: &BenchArgs) -> Result<Option<Make>, Failure> {
