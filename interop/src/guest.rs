@@ -113,6 +113,15 @@ impl Guest {
     }
 }
 
+/// Script that makes `/dev/mapper/slowN` of `/dev/diskN`: every write takes so much longer. Needs the module `dm-delay`.
+pub fn slow(disk: usize, mib: u64, write_ms: u64) -> String {
+    let sectors = mib * 2048;
+    format!(
+        "dmsetup create --noudevsync --noudevrules slow{disk} --table '0 {sectors} delay /dev/disk{disk} 0 0 /dev/disk{disk} 0 {write_ms}' \
+         && dmsetup mknodes slow{disk} || exit 9\n"
+    )
+}
+
 impl Outcome {
     /// What was reported under a key.
     pub fn report(&self, key: &str) -> Result<&str> {

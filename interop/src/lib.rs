@@ -19,7 +19,7 @@ mod raidus;
 mod work;
 
 pub use content::{Content, said};
-pub use guest::{Guest, Outcome};
+pub use guest::{Guest, Outcome, slow};
 pub use judge::{Exhibit, Judgement, judge};
 pub use ledger::{Found, Ledger, Write, Writer, stamped, writers};
 pub use loops::LargeSectors;

@@ -9,13 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use interop::program::{self, Daemon};
 use interop::{
-    Exhibit, Found, Guest, LargeSectors, Ledger, NbdClient, Raidus, Writer, in_parallel, judge, scratch, stamped,
+    Exhibit, Found, Guest, LargeSectors, Ledger, NbdClient, Raidus, Writer, in_parallel, judge, scratch, slow, stamped,
     writers,
 };
 use raidus_assembly::Options;
 
 /// Size of a member.
 const MIB: u64 = 4;
+/// In a guest, each member writes that much slower than the one before.
+const DELAY_MS: u64 = 15;
+const WRITERS: &str = include_str!("../src/writers.pl");
 /// Lives of each array; each ends with SIGKILL.
 const LIVES: u64 = 3;
 /// Numbers of writes in a life begin at its number times this.
@@ -76,6 +79,24 @@ fn the_kernel_replays_what_a_killed_program_left_on_disks_of_large_sectors() {
     let exhibits: Vec<(&Exhibit, bool)> =
         remains.iter().flat_map(|r| r.exhibits.iter().map(|exhibit| (exhibit, r.whole))).collect();
     judge_large(&exhibits).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+/// The power goes while the program writes: it runs in the guest, on disks of which each is slower than the one before, so that stripes are
+/// torn. Clients are the guest's own block device.
+#[test]
+fn the_power_goes_while_the_program_writes() {
+    let dir = scratch();
+    let shapes = [SHAPES[0], SHAPES[1], SHAPES[3]];
+    let remains = in_parallel(&shapes, |n, shape| -> Result<Remains> {
+        let mut array = Array::new(&dir.path().join(n.to_string()), *shape, 100 + n as u64)?;
+        array.live_in_a_guest().with_context(|| format!("{shape:?}"))
+    });
+    let remains = remains.into_iter().collect::<Result<Vec<_>>>().unwrap_or_else(|e| panic!("{e:#}"));
+    for r in &remains {
+        println!("{}: {:?}, whole: {}", r.exhibits[0].name, r.found, r.whole);
+    }
+    let exhibits: Vec<Exhibit> = remains.iter().flat_map(|r| r.exhibits.clone()).collect();
+    judge(&exhibits).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 fn live(dir: &Path, shapes: &[Shape]) -> Vec<Remains> {
@@ -149,6 +170,50 @@ impl Array {
         ledger.settle(&self.read(&members.paths, &ledger, false)?.0);
         self.ledger = Some(ledger);
         Ok(remains)
+    }
+
+    /// Serves the array in a guest until the power goes.
+    fn live_in_a_guest(&mut self) -> Result<Remains> {
+        let look = Raidus::look(&self.images)?;
+        let size = look.content.len();
+        look.stop()?;
+        let share = self.dir.join("share");
+        std::fs::create_dir_all(&share)?;
+        let writers = writers(0, 1, 0, self.seed);
+        let program = program::program()?.display();
+        let disks = 0..self.images.len();
+        let slow: String = disks.clone().map(|d| slow(d, MIB, d as u64 * DELAY_MS)).collect();
+        let members: String = disks.map(|d| format!(" /dev/mapper/slow{d}")).collect();
+        let words: String = writers.iter().map(|w| format!(" /dev/nbd0,{}", w.words())).collect();
+        let script = format!(
+            r#"
+modprobe -a dm-delay nbd || exit 9
+{slow}
+cat > /tmp/writers.pl <<'END'
+{WRITERS}
+END
+: > $SHARE/log
+export RAIDUS_RUN_DIR=/tmp/run
+mkdir /tmp/run
+{program} serve --as=md0 --socket=/tmp/socket --threads=1 {members} &
+i=0
+until [ -S /tmp/socket ]; do nap; i=$((i+1)); [ $i -lt 1000 ] || exit 8; done
+nbd-client -unix /tmp/socket /dev/nbd0 -N md0 -C 4 || exit 8
+perl /tmp/writers.pl 150 0 $SHARE/log {words} &
+i=0
+until [ -e /tmp/acknowledged ]; do nap; i=$((i+1)); [ $i -lt 1000 ] || exit 8; done
+pull-plug
+"#
+        );
+        let share_option = share.to_str().context("a path that is not UTF-8")?;
+        let outcome = Guest::new(&self.images).option("--share").option(share_option).run(&script)?;
+        ensure!(outcome.status == 137, "the power did not go: {}\n{}", outcome.status, outcome.output);
+        let log = std::fs::read(share.join("log"))?;
+        let mut ledger = Ledger::new(size, true);
+        for (writer, count) in writers.iter().zip(log.as_chunks().0) {
+            ledger.note(*writer, u64::from_le_bytes(*count), true);
+        }
+        self.look(&ledger, 1)
     }
 
     fn look(&self, ledger: &Ledger, life: u64) -> Result<Remains> {

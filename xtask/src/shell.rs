@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "/usr/bin/linux.uml"),
     ("mdadm", "/sbin/mdadm"),
+    ("dmsetup", "/sbin/dmsetup"),
     ("kmod", "/sbin/modprobe"),
     ("zstd", "/usr/bin/zstd"),
     ("nbd-client", "/sbin/nbd-client"),
