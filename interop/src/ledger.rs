@@ -138,8 +138,9 @@ impl Ledger {
     }
 
     /// Whether each sector is of the last write to it that was acknowledged, or of one that was under way. If a member was lost with the
-    /// crash, what was under way may be neither (`lost`): md promises no more.
-    pub fn check(&self, content: &[u8], lost: bool) -> Result<Found> {
+    /// crash, what was under way may be neither, and so may what is in one block of so many sectors with it (`lost`; 0: no member was lost). md
+    /// promises no more than that, for pages of 8 sectors.
+    pub fn check(&self, content: &[u8], lost: u64) -> Result<Found> {
         ensure!(content.len() == self.sectors.len() * SECTOR, "{} bytes", content.len());
         let mut found = Found::default();
         for ((sector, entry), is) in (0..).zip(&self.sectors).zip(content.chunks(SECTOR)) {
@@ -153,11 +154,16 @@ impl Ledger {
             } else {
                 let word = |at: usize| is[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
                 let text = format!("sector {sector} says sector {} of write {}: {entry:?}", word(0), word(8));
-                ensure!(lost && entry.under_way > 0, "{text}");
+                let block = if lost > 0 { sector / lost * lost..sector / lost * lost + lost } else { 0..0 };
+                ensure!(block.into_iter().any(|s| self.under_way(s)), "{text}");
                 found.neither += 1;
             }
         }
         Ok(found)
+    }
+
+    fn under_way(&self, sector: u64) -> bool {
+        self.sectors.get(sector as usize).is_some_and(|entry| entry.under_way > 0)
     }
 
     /// Takes what an array contains now for what it has to contain from now on: writes that were under way are old or new for good.

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use interop::{Exhibit, Found, Guest, Ledger, Raidus, Rng, Writer, in_parallel, judge, scratch, writers};
+use interop::{Exhibit, Found, Guest, Ledger, Raidus, Rng, Writer, in_parallel, judge, scratch, slow, writers};
 use raidus_assembly::Options;
 use raidus_engine::SyncAction;
 use raidus_runtime::members::{MemberDevice, OpenMode};
@@ -16,6 +16,12 @@ use raidus_runtime::probe_device;
 /// The writers' program.
 const PROGRAM: &str = include_str!("../src/writers.pl");
 const MIB: u64 = 8;
+
+/// Each member writes that much slower than the one before it, so that stripes are torn when the kernel is killed.
+const DELAY_MS: u64 = 8;
+
+/// What md writes at once on parity levels, in sectors.
+const PAGE: u64 = 8;
 
 /// An array made by the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +227,10 @@ impl Boot {
         let mut disk = 0;
         let (mut create, mut sync, mut rest, mut words) = (String::new(), String::new(), String::new(), String::new());
         for (n, array) in self.arrays.iter().enumerate() {
-            let mut names = (disk..).map(|d| format!("/dev/disk{d}"));
+            for (k, d) in (disk..disk + array.disks().count()).enumerate() {
+                create += &slow(d, MIB, k as u64 * DELAY_MS);
+            }
+            let mut names = (disk..).map(|d| format!("/dev/mapper/slow{d}"));
             let members: Vec<String> = names.by_ref().take(array.images.len()).collect();
             disk += array.disks().count();
             create += &script_create(n, &array.made, &members);
@@ -236,6 +245,7 @@ until_file() {{  # FILE WORD: waits until its first word is that
   local i=0 word=
   while read -r word _ < $1 && [ "$word" != $2 ]; do nap; i=$((i+1)); [ $i -lt 1000 ] || {{ echo "$1: $word"; exit 7; }}; done
 }}
+modprobe dm-delay || exit 9
 cat > /tmp/writers.pl <<'END'
 {PROGRAM}
 END
@@ -266,13 +276,13 @@ pull-plug
         };
         let look = Raidus::look(&images)?;
         let ledger = self.ledger(array, look.content.len(), busy)?;
-        ledger.check(&look.content, false).context("read only")?;
+        ledger.check(&look.content, 0).context("read only")?;
         look.stop()?;
         let checkpoint = checkpoint(&images)?;
         self.lose_one(array, &images, &ledger)?;
 
         let running = Raidus::open(&images, Options::default(), 2)?;
-        let found = ledger.check(&running.content, false)?;
+        let found = ledger.check(&running.content, 0)?;
         running.settle()?;
         running.verify().context("after the sync")?;
         let synced_from = running.syncs().iter().map(|end| (end.action, end.start.0)).collect();
@@ -295,7 +305,9 @@ pull-plug
         for lost in images {
             let left: Vec<PathBuf> = images.iter().filter(|image| *image != lost).cloned().collect();
             let look = Raidus::look(&left)?;
-            ledger.check(&look.content, parity).with_context(|| format!("without {}", lost.display()))?;
+            ledger
+                .check(&look.content, if parity { PAGE } else { 0 })
+                .with_context(|| format!("without {}", lost.display()))?;
             look.stop()?;
         }
         Ok(())

@@ -221,7 +221,7 @@ pull-plug
         let copy = self.copy(&format!("raidus{life}"), None)?;
         let members = Members::of(&copy, self.shape.large)?;
         let array = Raidus::open(&members.paths, Options { run: true, ..Options::default() }, 2)?;
-        let found = ledger.check(&array.content, false)?;
+        let found = ledger.check(&array.content, 0)?;
         array.settle()?;
         let whole = array.syncs().is_empty();
         array.check()?;
@@ -257,7 +257,7 @@ pull-plug
     /// What the array contains, and its digest, without anything being written.
     fn read(&self, members: &[PathBuf], ledger: &Ledger, lost: bool) -> Result<(Vec<u8>, String)> {
         let look = Raidus::look(members)?;
-        ledger.check(&look.content, lost)?;
+        ledger.check(&look.content, u64::from(lost))?;
         let sum = look.sum();
         let content = look.content.clone();
         look.stop()?;
