@@ -154,8 +154,8 @@ impl Ledger {
             } else {
                 let word = |at: usize| is[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
                 let text = format!("sector {sector} says sector {} of write {}: {entry:?}", word(0), word(8));
-                let block = if lost > 0 { sector / lost * lost..sector / lost * lost + lost } else { 0..0 };
-                ensure!(block.into_iter().any(|s| self.under_way(s)), "{text}");
+                let start = sector - sector.checked_rem(lost).unwrap_or(0);
+                ensure!((start..start + lost).any(|s| self.under_way(s)), "{text}");
                 found.neither += 1;
             }
         }

@@ -129,7 +129,7 @@ if mdadm --assemble /dev/md{n} --run {members}; then
   report_file {n}.degraded /sys/block/md{n}/md/degraded
   report_file {n}.action /sys/block/md{n}/md/last_sync_action
 fi
-mdadm --stop /dev/md{n}
+mdadm --stop /dev/md{n} || :  # it may have been refused
 "#
     )
 }
