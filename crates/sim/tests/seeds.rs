@@ -26,6 +26,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
     ),
     (860, "two attempts at a replay that were both cut short left good members two events behind"),
     (500_094, "a write's memory was used again while the log of a member that was out still read it"),
+    (25_755, "a note of bad blocks went before what was written there was durable"),
 ];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {

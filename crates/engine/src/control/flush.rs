@@ -27,6 +27,8 @@ pub(super) enum Caller {
     Clear,
     /// Control, before what was synced counts.
     Sync,
+    /// Control, before it takes notes of bad blocks away.
+    Rewritten,
     /// Control, before it writes over logs; with the number of the round.
     Log(u64),
 }
@@ -132,6 +134,7 @@ impl Control {
             }
             return;
         }
+        self.flush_rewritten();
         if let Some(logs) = self.logs.as_mut().filter(|_| self.flushes.may_start())
             && (self.flushes.is_wanted() || logs.want_flush())
             && let Some(round) = logs.on_flush_begins()
@@ -175,6 +178,7 @@ impl Control {
             Caller::Clean { grants } if result.is_ok() => self.data_clean = grants == self.leases.grants(),
             Caller::Clear if result.is_ok() => self.clear_ready = true,
             Caller::Sync => self.on_sync_flushed(now, result.is_ok()),
+            Caller::Rewritten => self.on_rewritten_flushed(result.is_ok()),
             Caller::Log(round) => self.logs.iter_mut().for_each(|logs| logs.on_flushed(round, result.is_ok())),
             Caller::Clean { .. } => {
                 self.retry_at = now.plus(RETRY);

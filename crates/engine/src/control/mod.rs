@@ -45,6 +45,7 @@ use crate::io::{Input, Output};
 use crate::map::MemberMap;
 use crate::msg::{Message, Peer, ShardId};
 
+use badblocks::Rewritten;
 use bitmap::Bitmap;
 use failure::Failures;
 use flush::{Caller, Flushes};
@@ -88,6 +89,7 @@ pub struct Control {
     logs: Option<Logs>,
     /// Members whose bad-block log on disk is not what the map says.
     bad_logs: BTreeSet<MemberId>,
+    rewritten: Rewritten,
     /// Those that are being written.
     logs_written: BTreeSet<MemberId>,
     round: Option<Round>,
@@ -143,6 +145,7 @@ impl Control {
             superblocks,
             bitmap,
             bad_logs: BTreeSet::new(),
+            rewritten: Rewritten::default(),
             logs_written: BTreeSet::new(),
             round: None,
             marked: false,

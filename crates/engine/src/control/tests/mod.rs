@@ -1,5 +1,6 @@
 //! Scripted scenarios: what is written, in which order, and what shards are told when.
 
+mod badblocks;
 mod broken;
 mod dirty;
 mod failures;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use raidus_format::bitmap::{BitArray, BitmapSuper, LoadedBitmap, NewBitmap, Stale};
 use raidus_format::ppl::PplHeader;
 use raidus_format::{
-    ArrayUpdate, DeviceState, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock, PplArea, ResyncMark, Role,
-    Superblock, Timestamp,
+    ArrayUpdate, BadBlockArea, DeviceState, MdUuid, MemberUpdate, MetadataVersion, NewSuperblock, PplArea, ResyncMark,
+    Role, Superblock, Timestamp,
 };
 use raidus_layout::{Geometry, GeometryParams, Raid0Layout};
 use raidus_units::{Level, MemberId, Nanos, Sector, Sectors, Slot};
@@ -44,6 +44,8 @@ pub struct Setup {
     pub stale: bool,
     /// Sectors of each member's partial parity log.
     pub log: Option<u64>,
+    /// Members have lists of bad blocks.
+    pub bad_blocks: bool,
 }
 
 pub const RAID1: Setup = Setup {
@@ -60,6 +62,7 @@ pub const RAID1: Setup = Setup {
     bitmap: None,
     stale: false,
     log: None,
+    bad_blocks: false,
 };
 
 pub struct Rig {
@@ -428,7 +431,7 @@ fn superblock(setup: &Setup, id: u16, super_offset: Sector) -> Superblock {
         super_offset,
         data_offset: if v1 { Sector(2048) } else { Sector::ZERO },
         data_size: if v1 { SIZE } else { Sectors(super_offset.0) },
-        bad_block_log: None,
+        bad_block_log: setup.bad_blocks.then_some(BadBlockArea { offset: 64, size: Sectors(8), shift: 0 }),
         preferred_minor: 0,
         array: ArrayUpdate {
             events: setup.events - u64::from(setup.behind == Some(id)),
