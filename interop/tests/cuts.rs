@@ -24,6 +24,11 @@ fn sample() -> u64 {
     wanted.filter(|n| *n > 0).unwrap_or(SAMPLE)
 }
 
+/// Only cuts whose description contains this are judged, and all superblocks shown before: `RAIDUS_CUTS_ONLY='raid6 of 5, 1.0'`.
+fn only() -> Option<String> {
+    std::env::var("RAIDUS_CUTS_ONLY").ok()
+}
+
 /// A cut to be judged.
 #[derive(Clone, Copy)]
 struct Moment {
@@ -63,12 +68,16 @@ fn moments() -> Vec<Moment> {
     let mut moments = Vec::new();
     for (n, case) in (0..).zip(cases()) {
         let life = case.live().unwrap_or_else(|e| panic!("{case}: {e}"));
-        let step = if full() { 1 } else { sample() };
+        let all = full() || only().is_some();
+        let step = if all { 1 } else { sample() };
         for at in (n % step..life.writes).step_by(step as usize) {
             let fates = [Unflushed::Lost, Unflushed::Kept, Unflushed::Torn];
-            let each = fates.iter().enumerate().filter(|(k, _)| full() || *k as u64 == (at / step + n) % 3);
+            let each = fates.iter().enumerate().filter(|(k, _)| all || *k as u64 == (at / step + n) % 3);
             moments.extend(each.map(|(_, unflushed)| Moment { case, at, unflushed: *unflushed }));
         }
+    }
+    if let Some(only) = only() {
+        moments.retain(|moment| moment.describe().contains(&only));
     }
     moments
 }
@@ -92,6 +101,9 @@ fn judge(batch: &[Moment]) -> Result<Vec<Result<Fate, String>>> {
         .collect();
     let guest = Guest::new(&images).option("--share").option(share.to_str().context("a path that is not UTF-8")?);
     let outcome = guest.run(&script)?.expect_success()?;
+    if only().is_some() {
+        println!("{}", outcome.output);
+    }
     let verdicts = batch.iter().zip(&left).enumerate().map(|(n, (moment, aftermath))| {
         let content = std::fs::read(share.join(n.to_string())).ok();
         let verdict = verdict(&outcome, n, moment, aftermath, content.as_deref());
@@ -110,9 +122,11 @@ fn loses_marks(case: &Case) -> bool {
 fn assemble_and_read(n: usize, members: &str, repair: bool) -> String {
     let repair =
         if repair { format!("echo repair > /sys/block/md{n}/md/sync_action; settle md{n}") } else { String::new() };
+    let examine = if only().is_some() { format!("mdadm --examine {members}") } else { String::new() };
     format!(
         r#"
 echo "== {n}"
+{examine}
 if mdadm --assemble /dev/md{n} --run {members}; then
   settle md{n}
   read -r degraded < /sys/block/md{n}/md/degraded

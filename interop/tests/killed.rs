@@ -287,13 +287,15 @@ pull-plug
         let found = ledger.check(&running.content, lost)?;
         running.settle()?;
         running.verify().context("after the sync")?;
-        let synced_from = running.syncs().iter().map(|end| (end.action, end.start.0)).collect();
+        let synced_from: Vec<_> = running.syncs().iter().map(|end| (end.action, end.start.0)).collect();
         running.check()?;
         let sum = running.sum();
         running.stop()?;
+        // Without anything to do, raidus leaves superblocks as it found them: the kernel may have said clean to some members only.
+        let clean = !synced_from.is_empty();
         let taken = Taken { name: array.name(), life: array.made.life, found, checkpoint, synced_from };
-        let exhibit =
-            Exhibit { name: array.name(), images, sum, clean: true, then: String::new(), assemble: String::new() };
+        let (then, assemble) = (String::new(), String::new());
+        let exhibit = Exhibit { name: array.name(), images, sum, clean, then, assemble };
         Ok((taken, exhibit))
     }
 
