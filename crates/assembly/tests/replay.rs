@@ -222,7 +222,7 @@ fn partial_parity_makes_parity_fit_the_data() {
         let fresh = Memory::of(case, &all(case));
         let assembled = fresh.decide();
         let mut whole = Memory::new(fresh.images.clone());
-        let members = whole.replay().unwrap().members.len();
+        whole.replay().unwrap();
         let mut spoilt = Memory::new(fresh.images.clone());
         let mut blocks = 0;
         for written in whole.log.iter().filter(|w| w.is_data(&assembled)) {
