@@ -61,7 +61,7 @@ fn a_cut_at_every_write() {
     assert!(wrong.is_empty(), "{} of {} arrays:\n{}", wrong.len(), fates.len(), wrong.join("\n"));
     let refused = fates.iter().filter(|f| matches!(f, Ok(Fate::Refused))).count();
     println!("{} arrays, {refused} of them rightly refused", fates.len());
-    assert!(refused * 3 < fates.len(), "{refused} of {} arrays were refused", fates.len());
+    assert!(only().is_some() || refused * 3 < fates.len(), "{refused} of {} arrays were refused", fates.len());
 }
 
 fn moments() -> Vec<Moment> {

@@ -73,6 +73,8 @@ pub(crate) fn seat(u: &Usable<'_>, freshest: &Usable<'_>, array: &ArrayFacts) ->
     }
     match listed {
         Role::Slot(s) if s == slot => {}
+        // It was told of its slot before the others were, and they never heard: nothing is rebuilt on it.
+        Role::Spare if own.recovery.is_some() => return Ok(Seat::Spare),
         Role::Spare => return Err(Out::Removed { by: by() }),
         other => return Err(Out::RoleConflict { own: slot, other }),
     }

@@ -413,6 +413,23 @@ fn a_spare_never_speaks_for_the_array() {
     assert!(decision.start().is_some_and(|a| a.array.events == 20 && a.members[2].seat == Seat::Spare));
 }
 
+/// The power went when a spare's superblock said already which slot it gets, and the others' did not.
+#[test]
+fn a_spare_that_alone_knows_of_its_slot_is_a_spare() {
+    let mut members = array(Level::Raid1, 2, 1);
+    members.remove(1);
+    all(&mut members, |array, _| array.devices[1] = None);
+    edit(&mut members[1], |array, member| {
+        array.devices[2].as_mut().expect("the spare").role = Role::Slot(Slot(1));
+        member.recovery = Some(Recovery { offset: Sector(0), by_bitmap: false });
+    });
+    for order in [[0, 1], [1, 0]] {
+        let members = order.map(|i| members[i].clone());
+        let seats = run(&members).start().map(|a| order.map(|i| a.members[i].seat));
+        assert_eq!(seats, Some([Seat::InSync(Slot(0)), Seat::Spare]));
+    }
+}
+
 /// A spare was away while a device joined, was given its number, and was built into slot 1. Then the spare is back.
 #[test]
 fn a_device_number_belongs_to_the_one_that_was_there_last() {

@@ -12,7 +12,7 @@ use raidus_units::{MemberId, Nanos, SECTOR_BYTES, Sector, Sectors};
 use super::Control;
 use super::bitmap::Page;
 use super::ppl::EmptyLog;
-use super::superblock::{Content, Count};
+use super::superblock::{Composed, Content, Count};
 use crate::io::{IoToken, MemberError, MemberOp};
 use crate::map::Member;
 
@@ -49,6 +49,8 @@ enum Phase {
     Logs,
     /// Bad-block logs that have changed, before superblocks say that there are any.
     BadBlocks,
+    /// The superblocks of members that get a slot, before others say that they have it.
+    Newcomers,
     /// The members' superblocks.
     Superblocks,
     /// Bitmap pages with new or cleared bits.
@@ -95,7 +97,10 @@ impl Control {
                 Phase::Seed => Some(Phase::BitmapSuperblocks),
                 Phase::BitmapSuperblocks => Some(Phase::Logs),
                 Phase::Logs => Some(Phase::BadBlocks),
-                Phase::BadBlocks => Some(Phase::Superblocks),
+                Phase::BadBlocks => Some(Phase::Newcomers),
+                // Another may have got a slot meanwhile.
+                Phase::Newcomers if self.has_newcomers(&round) => Some(Phase::Newcomers),
+                Phase::Newcomers => Some(Phase::Superblocks),
                 Phase::Superblocks => Some(Phase::Pages),
                 Phase::Pages => None,
             };
@@ -138,6 +143,7 @@ impl Control {
             Phase::BitmapSuperblocks => self.write_bitmap_superblocks(&mut round),
             Phase::Logs => self.empty_logs(&mut round),
             Phase::BadBlocks => self.write_bad_blocks(&mut round),
+            Phase::Newcomers => self.introduce_newcomers(&mut round),
             Phase::Superblocks => self.write_superblocks(&mut round),
             Phase::Pages => self.write_pages(&mut round),
         }
@@ -169,7 +175,7 @@ impl Control {
     fn drop_round(&mut self, round: Round) {
         self.bad_logs.append(&mut self.logs_written);
         self.logs.iter_mut().for_each(|logs| logs.on_emptied(false, false));
-        if matches!(round.phase, Phase::Seed | Phase::BitmapSuperblocks | Phase::Logs | Phase::BadBlocks) {
+        if !matches!(round.phase, Phase::Superblocks | Phase::Pages) {
             self.superblocks.uncount(round.before);
         }
         if let Some(bitmap) = &mut self.bitmap {
@@ -214,10 +220,25 @@ impl Control {
         }
     }
 
+    fn has_newcomers(&self, round: &Round) -> bool {
+        round.plan.content.is_some() && !self.superblocks.newcomers(&self.map).is_empty()
+    }
+
+    fn introduce_newcomers(&mut self, round: &mut Round) {
+        let Some(content) = round.plan.content else { return };
+        let composed = self.superblocks.introduce(&self.map, &content, &self.sync.by_bitmap, round.before);
+        self.write_composed(round, composed);
+    }
+
     fn write_superblocks(&mut self, round: &mut Round) {
         let Some(content) = round.plan.content else { return };
         self.counters.superblock_rounds += 1;
-        for composed in self.superblocks.compose(&self.map, &content, &self.sync.by_bitmap) {
+        let composed = self.superblocks.compose(&self.map, &content, &self.sync.by_bitmap);
+        self.write_composed(round, composed);
+    }
+
+    fn write_composed(&mut self, round: &mut Round, superblocks: Vec<Composed>) {
+        for composed in superblocks {
             match composed.block {
                 Some(data) => self.write_meta(round, composed.member, composed.sector, data),
                 None => round.failed.push(composed.member),

@@ -266,17 +266,56 @@ impl Superblocks {
 
     /// The superblocks of a round. Spares are left out of mere toggles.
     pub fn compose(&mut self, map: &MemberMap, content: &Content, by_bitmap: &BTreeSet<MemberId>) -> Vec<Composed> {
+        let written = |state| match state {
+            MemberState::InSync(_) | MemberState::Rebuilding { .. } | MemberState::Journal => true,
+            MemberState::Spare => !content.toggle,
+            MemberState::Faulty | MemberState::Removed => false,
+        };
+        let ids = (0u16..).zip(&map.members).filter(|(_, m)| written(m.state)).map(|(id, _)| MemberId(id));
+        self.compose_for(ids.collect(), map, content, by_bitmap, self.count.events)
+    }
+
+    /// The superblocks of [newcomers](Superblocks::newcomers), with the event count `of` a round ago.
+    pub fn introduce(
+        &mut self,
+        map: &MemberMap,
+        content: &Content,
+        by_bitmap: &BTreeSet<MemberId>,
+        of: Count,
+    ) -> Vec<Composed> {
+        self.compose_for(self.newcomers(map), map, content, by_bitmap, of.events)
+    }
+
+    /// Members that get a slot and are rebuilt on, whose own superblocks do not say so yet. Were others to say it first and a power cut
+    /// to come, assembly by md would believe them of the slot, find nothing of a rebuild in the member's own superblock, and
+    /// take it for in sync. With 0.90 each superblock tells of all members alike.
+    pub fn newcomers(&self, map: &MemberMap) -> Vec<MemberId> {
+        let is_new = |setup: &MemberSetup, member: &Member| {
+            let MemberState::Rebuilding { valid_to, .. } = member.state else { return false };
+            let own = setup.superblock.member();
+            // One that comes back and says that it is in sync has been proved stale by those who did without it.
+            let admits = own.recovery.is_none_or(|recovery| recovery.offset <= valid_to);
+            setup.superblock.array().metadata.is_v1() && !(matches!(own.role, Role::Slot(_)) && admits)
+        };
+        let both = (0u16..).zip(self.members.iter().zip(&map.members));
+        both.filter(|(_, (setup, member))| is_new(setup, member)).map(|(id, _)| MemberId(id)).collect()
+    }
+
+    fn compose_for(
+        &mut self,
+        ids: Vec<MemberId>,
+        map: &MemberMap,
+        content: &Content,
+        by_bitmap: &BTreeSet<MemberId>,
+        events: u64,
+    ) -> Vec<Composed> {
         let numbers = self.numbers(map);
-        let array = self.array(map, content, &numbers);
+        let array = ArrayUpdate { events, ..self.array(map, content, &numbers) };
         let mut round = Vec::new();
-        for (id, member) in map.members.iter().enumerate() {
-            let written = match member.state {
-                MemberState::InSync(_) | MemberState::Rebuilding { .. } | MemberState::Journal => true,
-                MemberState::Spare => !content.toggle,
-                MemberState::Faulty | MemberState::Removed => false,
+        for id in ids {
+            let (Some(setup), Some(member)) = (self.members.get_mut(id.index()), map.members.get(id.index())) else {
+                continue;
             };
-            let Some(setup) = self.members.get_mut(id).filter(|_| written) else { continue };
-            let id = MemberId(id as u16);
             let replaces = map.slots.iter().any(|slot| slot.replacement == Some(id));
             let known = MemberUpdate { dev_number: numbers[id.index()], ..setup.superblock.member_update() };
             let mut update = of_member(&known, member.state, array.geometry.size, by_bitmap.contains(&id), replaces);
@@ -285,15 +324,14 @@ impl Superblocks {
                 update.has_bad_blocks = !member.bad_blocks.is_empty();
             }
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
-            // Member ids are u16 by construction of the map.
             round.push(Composed { member: id, sector: setup.super_sector, block });
         }
         round
     }
 
+    /// All but the event count.
     fn array(&self, map: &MemberMap, content: &Content, numbers: &[u32]) -> ArrayUpdate {
         let mut array = self.base.clone();
-        array.events = self.count.events;
         array.utime = Timestamp::from_secs(content.utime);
         array.resync = if content.dirty { ResyncMark::Dirty } else { ResyncMark::Clean { good_to: map.unsynced_from } };
         array.devices = self.devices(map, numbers);

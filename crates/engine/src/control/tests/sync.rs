@@ -50,8 +50,9 @@ fn a_spare_is_on_record_before_it_is_written_to() {
     let mut rig = Rig::new(Setup { missing: 1, spares: 1, ..RAID5 });
     rig.command(Command::Sync(SyncRequest::Idle));
     assert!(jobs(&mut rig).is_empty(), "the superblocks do not say yet whose slot it is");
-    let written = rig.take_log();
-    assert_eq!(written.len(), 3, "{written:?}");
+    assert_eq!(rig.take_log(), ["m2 sb 18 clean 0 1 2"], "first the one that gets the slot, an event early");
+    rig.complete();
+    assert_eq!(rig.take_log().len(), 3);
     rig.settle();
     let sb = rig.on_disk(2).unwrap();
     assert_eq!(sb.member().role, Role::Slot(Slot(2)));
@@ -59,6 +60,43 @@ fn a_spare_is_on_record_before_it_is_written_to() {
     let jobs = jobs(&mut rig);
     assert!(!jobs.is_empty() && jobs.iter().all(|job| job.work == SyncWork::Recover), "{jobs:?}");
     assert!(rig.events.contains(&Event::SyncStarted { action: SyncAction::Recover }));
+}
+
+/// Wherever the power goes, in whatever order writes arrive: a member of which others say that it has a slot says itself that it has not
+/// been rebuilt. What md takes from others is the slot alone.
+#[test]
+fn nobody_hears_of_a_slot_before_the_member_itself() {
+    for behind in [None, Some(0), Some(1), Some(2)] {
+        for first in 0..3 {
+            let mut rig = Rig::new(Setup { missing: 1, spares: 1, behind, ..RAID5 });
+            rig.command(Command::Sync(SyncRequest::Idle));
+            let mut steps = 0;
+            while rig.on_disk(0).is_none_or(|sb| sb.role_of(2) == Role::Spare) || !rig.io.is_empty() {
+                assert!(steps < 20 && !rig.io.is_empty(), "the others never hear of it");
+                rig.complete_one((first + steps) % rig.io.len());
+                steps += 1;
+                let own = rig.on_disk(2);
+                let admits =
+                    own.is_some_and(|sb| sb.member().role == Role::Slot(Slot(2)) && sb.member().recovery.is_some());
+                let told = [0, 1].into_iter().filter_map(|m| rig.on_disk(m)).any(|sb| sb.role_of(2) != Role::Spare);
+                assert!(admits || !told, "{behind:?} was behind, after {steps} writes");
+                if steps > 8 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_spare_that_cannot_be_told_of_its_slot_fails_and_costs_no_event() {
+    let mut rig = Rig::new(Setup { missing: 1, spares: 1, ..RAID5 });
+    rig.failing.insert(2);
+    rig.command(Command::Sync(SyncRequest::Idle));
+    rig.settle();
+    let sb = rig.on_disk(0).unwrap();
+    assert_eq!((sb.role_of(2), sb.events()), (Role::Faulty, 19));
+    assert_eq!(rig.control.status().degraded, 1);
 }
 
 #[test]
