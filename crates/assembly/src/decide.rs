@@ -108,11 +108,15 @@ impl<'a> Attempt<'a> {
 
         let geometry = self.geometry(level, &array, freshest)?;
         self.enough(level, &geometry, freshest)?;
+        let dirty = array.resync.is_some();
         let ppl = self.partial_parity(&mut array, &geometry);
         let read_only = self.read_only(&array);
         let Bitmap { loaded, read_only: bitmap_read_only, in_sync_to } = self.bitmap(&array, &geometry, read_only)?;
         let unsynced_from = self.resync(level, &mut array, &geometry, loaded.as_ref())?;
         let unsynced_from = [unsynced_from, in_sync_to].into_iter().flatten().min();
+        if dirty && unsynced_from.is_none() {
+            self.distrust_replacements();
+        }
         let members = self.seat_superblocks(&array);
         let Logs { replay, read_only: no_journal } = self.logs(&array, &geometry, &members, ppl)?;
         let forced = std::mem::take(&mut self.forced);
@@ -368,6 +372,16 @@ impl<'a> Attempt<'a> {
         match loaded {
             Some(l) => Ok(l.first_needed()),
             None => Ok(Some(good_to)),
+        }
+    }
+
+    /// Nothing is to be resynced of a dirty array: a log has put parity right, or the user said so. But where a write was cut short, a
+    /// replacement may still differ from the member beside it.
+    fn distrust_replacements(&mut self) {
+        for (_, seat) in &mut self.seated {
+            if let Seat::Replacing { valid_to, .. } = seat {
+                *valid_to = Sector::ZERO;
+            }
         }
     }
 

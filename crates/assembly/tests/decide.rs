@@ -300,6 +300,37 @@ fn a_dirty_array_goes_by_what_its_partial_parity_logs_say() {
     assert_eq!(degraded(&written), Some(None));
 }
 
+/// What a log puts right is parity. Where a write was cut short, a replacement may differ from the member that it is to replace.
+#[test]
+fn a_replacement_begins_anew_where_only_a_log_makes_a_dirty_array_good() {
+    let seat = |mark| {
+        let mut members = array(Level::Raid5, 3, 1);
+        let uuid = members[0].superblock().expect("a superblock").array().uuid;
+        let number = members[3].superblock().expect("a superblock").member().dev_number as usize;
+        all(&mut members, |array, member| {
+            (array.ppl, array.resync) = (Some(PplArea { offset: 8, size: Sectors(24), multiple: false }), mark);
+            array.devices.resize(array.devices.len().max(number + 1), None);
+            let spare = DeviceState { in_sync: false, ..array.devices[0].expect("the first") };
+            array.devices[number] = Some(DeviceState { role: Role::Slot(Slot(1)), ..spare });
+            member.recovery = None;
+        });
+        let done = Some(Recovery { offset: Sector(64), by_bitmap: false });
+        edit(&mut members[3], |_, member| (member.recovery, member.replacement) = (done, true));
+        for member in &mut members {
+            let mut bytes = ppl::empty(uuid, None);
+            bytes.resize(24 * 512, 0);
+            member.ppl = Area::Bytes(bytes);
+        }
+        // Of a whole array everything is looked at once, anyway.
+        let decision = decide(&members[1..], &Options { run: true, ..Options::default() });
+        let seats = decision.start().map(|a| (a.unsynced_from, a.members.last().expect("three of them").seat));
+        seats.unwrap_or_else(|| panic!("{}", explain(&decision)))
+    };
+    let replacing = |to| (None, Seat::Replacing { slot: Slot(1), valid_to: Sector(to) });
+    assert_eq!(seat(ResyncMark::Clean { good_to: None }), replacing(64));
+    assert_eq!(seat(ResyncMark::Dirty), replacing(0));
+}
+
 #[test]
 fn raid0_of_unknown_layout_needs_the_users_word() {
     let mut members = array_of(Level::Raid0, 3, 0, &[64 * MIB - 1024, 80 * MIB, 96 * MIB], BitmapWish::Auto);

@@ -27,6 +27,8 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (860, "two attempts at a replay that were both cut short left good members two events behind"),
     (500_094, "a write's memory was used again while the log of a member that was out still read it"),
     (25_755, "a note of bad blocks went before what was written there was durable"),
+    (46_508, "a replacement was trusted after a power cut because a partial parity log had put parity right"),
+    (46_790, "as 46508"),
 ];
 
 fn play(seeds: impl Iterator<Item = u64>) -> Stats {

@@ -11,7 +11,7 @@ mod row;
 
 use core::fmt;
 
-use raidus_format::{ResyncMark, SbError, Timestamp};
+use raidus_format::{ArrayUpdate, MemberUpdate, Recovery, ResyncMark, SbError, Timestamp};
 use raidus_layout::ParityGeometry;
 use raidus_units::{Sector, Sectors, Slot};
 use thiserror::Error;
@@ -104,6 +104,22 @@ impl Assembled {
     /// Writes to all holders of a slot.
     fn write<D: Disks>(&self, disks: &mut D, slot: Slot, component: Sector, bytes: &[u8]) -> Result<(), D::Error> {
         self.holders(slot).try_for_each(|m| disks.write(m.candidate, m.place(component), bytes))
+    }
+
+    /// Puts on record that replacements begin anew, before any superblock says clean.
+    fn distrust_replacements<D: Disks>(&self, disks: &mut D) -> Result<Assembled, ReplayError<D::Error>> {
+        let mut assembled = self.clone();
+        for member in &mut assembled.members {
+            let Seat::Replacing { .. } = member.seat else { continue };
+            let own = member.superblock.member_update();
+            let own = MemberUpdate { recovery: Some(Recovery { offset: Sector::ZERO, by_bitmap: false }), ..own };
+            // The array is dirty until the logs are replayed.
+            let array = ArrayUpdate { resync: ResyncMark::Dirty, ..member.superblock.array_update() };
+            member.superblock.update(&array, &own).map_err(ReplayError::Superblock)?;
+            disks.write(member.candidate, member.superblock.member().super_offset, &member.superblock.encode())?;
+            disks.flush(member.candidate)?;
+        }
+        Ok(assembled)
     }
 
     fn flush_members<D: Disks>(&self, disks: &mut D) -> Result<(), D::Error> {
