@@ -68,7 +68,9 @@ pub(crate) fn seat(u: &Usable<'_>, freshest: &Usable<'_>, array: &ArrayFacts) ->
         // A spare. If the freshest says it has a slot meanwhile, it was picked but never told: nothing is rebuilt on it.
         return Ok(Seat::Spare);
     };
-    if events.saturating_add(EVENTS_MARGIN) < newest {
+    // Of one that holds nothing yet nothing can be stale.
+    let empty = own.recovery.is_some_and(|r| r.offset == Sector::ZERO && !r.by_bitmap) && listed == Role::Slot(slot);
+    if events.saturating_add(EVENTS_MARGIN) < newest && !empty {
         return Err(Out::Stale { events, array: newest });
     }
     match listed {

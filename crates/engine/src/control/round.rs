@@ -24,6 +24,9 @@ pub(super) struct Round {
     failed: Vec<MemberId>,
     /// The event count before it.
     before: Count,
+    /// Members that were introduced, and superblocks that are written last.
+    introduced: Vec<MemberId>,
+    late: Vec<Composed>,
     /// Logs emptied by it say that parity is right.
     trusted: bool,
 }
@@ -53,6 +56,8 @@ enum Phase {
     Newcomers,
     /// The members' superblocks.
     Superblocks,
+    /// Those of members that the others did not list before: the newest superblock must not be one that the others contradict.
+    Latecomers,
     /// Bitmap pages with new or cleared bits.
     Pages,
 }
@@ -79,8 +84,16 @@ impl Control {
             // From here on some member may say clean.
             self.marked &= content.dirty;
         }
-        let (pending, failed) = (BTreeMap::new(), Vec::new());
-        self.round = Some(Round { plan, phase: Phase::Seed, pending, failed, before, trusted: false });
+        self.round = Some(Round {
+            plan,
+            phase: Phase::Seed,
+            pending: BTreeMap::new(),
+            failed: Vec::new(),
+            before,
+            introduced: Vec::new(),
+            late: Vec::new(),
+            trusted: false,
+        });
         self.enter(Phase::Seed);
         self.advance_round(now);
         self.round.is_none()
@@ -101,7 +114,8 @@ impl Control {
                 // Another may have got a slot meanwhile.
                 Phase::Newcomers if self.has_newcomers(&round) => Some(Phase::Newcomers),
                 Phase::Newcomers => Some(Phase::Superblocks),
-                Phase::Superblocks => Some(Phase::Pages),
+                Phase::Superblocks => Some(Phase::Latecomers),
+                Phase::Latecomers => Some(Phase::Pages),
                 Phase::Pages => None,
             };
             self.leave(now, &round);
@@ -145,6 +159,10 @@ impl Control {
             Phase::BadBlocks => self.write_bad_blocks(&mut round),
             Phase::Newcomers => self.introduce_newcomers(&mut round),
             Phase::Superblocks => self.write_superblocks(&mut round),
+            Phase::Latecomers => {
+                let late = std::mem::take(&mut round.late);
+                self.write_composed(&mut round, late);
+            }
             Phase::Pages => self.write_pages(&mut round),
         }
         self.round = Some(round);
@@ -155,8 +173,8 @@ impl Control {
         let bitmap = self.bitmap.as_mut();
         match (round.phase, round.plan.content) {
             (Phase::Seed, Some(_)) => bitmap.filter(|b| b.unseeded()).into_iter().for_each(|b| b.end_seed()),
-            (Phase::Superblocks, Some(content)) if content.level => self.superblocks.on_level(),
-            (Phase::Superblocks, Some(content)) => {
+            (Phase::Latecomers, Some(content)) if content.level => self.superblocks.on_level(),
+            (Phase::Latecomers, Some(content)) => {
                 self.failures.on_said(round.plan.epoch, self.superblocks.must_say_twice());
                 self.marked = content.dirty;
                 if !self.touched && !self.map.members.is_empty() {
@@ -175,7 +193,7 @@ impl Control {
     fn drop_round(&mut self, round: Round) {
         self.bad_logs.append(&mut self.logs_written);
         self.logs.iter_mut().for_each(|logs| logs.on_emptied(false, false));
-        if !matches!(round.phase, Phase::Superblocks | Phase::Pages) {
+        if !matches!(round.phase, Phase::Superblocks | Phase::Latecomers | Phase::Pages) {
             self.superblocks.uncount(round.before);
         }
         if let Some(bitmap) = &mut self.bitmap {
@@ -227,6 +245,7 @@ impl Control {
     fn introduce_newcomers(&mut self, round: &mut Round) {
         let Some(content) = round.plan.content else { return };
         let composed = self.superblocks.introduce(&self.map, &content, &self.sync.by_bitmap, round.before);
+        round.introduced.extend(composed.iter().map(|c| c.member));
         self.write_composed(round, composed);
     }
 
@@ -234,7 +253,10 @@ impl Control {
         let Some(content) = round.plan.content else { return };
         self.counters.superblock_rounds += 1;
         let composed = self.superblocks.compose(&self.map, &content, &self.sync.by_bitmap);
-        self.write_composed(round, composed);
+        let is_late = |c: &Composed| c.arrived || round.introduced.contains(&c.member);
+        let (late, first) = composed.into_iter().partition(is_late);
+        round.late = late;
+        self.write_composed(round, first);
     }
 
     fn write_composed(&mut self, round: &mut Round, superblocks: Vec<Composed>) {

@@ -59,6 +59,8 @@ pub(super) struct Composed {
     pub sector: Sector,
     /// `None`: its format cannot say what there is to say.
     pub block: Option<Box<[u8]>>,
+    /// It has a slot now, and had none in what was composed before.
+    pub arrived: bool,
 }
 
 impl Superblocks {
@@ -275,7 +277,8 @@ impl Superblocks {
         self.compose_for(ids.collect(), map, content, by_bitmap, self.count.events)
     }
 
-    /// The superblocks of [newcomers](Superblocks::newcomers), with the event count `of` a round ago.
+    /// The superblocks of [newcomers](Superblocks::newcomers), an event behind what it was a round ago (`of`): while the others do not
+    /// list them, they must not speak for the array.
     pub fn introduce(
         &mut self,
         map: &MemberMap,
@@ -283,7 +286,7 @@ impl Superblocks {
         by_bitmap: &BTreeSet<MemberId>,
         of: Count,
     ) -> Vec<Composed> {
-        self.compose_for(self.newcomers(map), map, content, by_bitmap, of.events)
+        self.compose_for(self.newcomers(map), map, content, by_bitmap, of.events.saturating_sub(1))
     }
 
     /// Members that get a slot and are rebuilt on, whose own superblocks do not say so yet. Were others to say it first and a power cut
@@ -323,8 +326,11 @@ impl Superblocks {
             if self.logs_touched.contains(&id) {
                 update.has_bad_blocks = !member.bad_blocks.is_empty();
             }
+            let has_slot = |superblock: &Superblock| matches!(superblock.member().role, Role::Slot(_));
+            let had_slot = has_slot(&setup.superblock);
             let block = setup.superblock.update(&array, &update).ok().map(|()| setup.superblock.encode().into());
-            round.push(Composed { member: id, sector: setup.super_sector, block });
+            let arrived = !had_slot && has_slot(&setup.superblock);
+            round.push(Composed { member: id, sector: setup.super_sector, block, arrived });
         }
         round
     }
