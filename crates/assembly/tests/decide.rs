@@ -461,6 +461,21 @@ fn a_spare_that_alone_knows_of_its_slot_is_a_spare() {
     }
 }
 
+/// The power went when the others had said which slot a spare gets, and it had not said so again.
+#[test]
+fn a_member_that_holds_nothing_yet_is_never_stale() {
+    let mut members = array(Level::Raid1, 2, 0);
+    let mut behind = |offset| {
+        edit(&mut members[1], |array, member| {
+            (array.events, member.recovery) = (18, Some(Recovery { offset: Sector(offset), by_bitmap: false }));
+        });
+        run(&members)
+    };
+    let seat = behind(0).start().map(|a| a.members[1].seat);
+    assert_eq!(seat, Some(Seat::Rebuilding { slot: Slot(1), valid_to: Sector(0), by_bitmap: false }));
+    assert_eq!(out(&behind(64), 1), Out::Stale { events: 18, array: 20 });
+}
+
 /// A spare was away while a device joined, was given its number, and was built into slot 1. Then the spare is back.
 #[test]
 fn a_device_number_belongs_to_the_one_that_was_there_last() {

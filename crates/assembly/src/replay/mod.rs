@@ -107,7 +107,7 @@ impl Assembled {
     }
 
     /// Puts on record that replacements begin anew, before any superblock says clean.
-    fn distrust_replacements<D: Disks>(&self, disks: &mut D) -> Result<Assembled, ReplayError<D::Error>> {
+    fn record_distrust<D: Disks>(&self, disks: &mut D) -> Result<Assembled, ReplayError<D::Error>> {
         let mut assembled = self.clone();
         for member in &mut assembled.members {
             let Seat::Replacing { .. } = member.seat else { continue };

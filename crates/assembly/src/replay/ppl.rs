@@ -149,7 +149,7 @@ impl PplReplay {
             self.parts.iter().try_for_each(|part| part.put_right(assembled, geometry, disks))?;
         }
         assembled.flush_members(disks)?;
-        let assembled = assembled.distrust_replacements(disks)?;
+        let assembled = assembled.record_distrust(disks)?;
         // The logs can be needed until the superblocks say that they are not.
         assembled.write_superblocks(disks, 1, None, now)?;
         for area in &self.areas {
